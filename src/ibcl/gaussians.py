@@ -108,7 +108,7 @@ class Gaussian(Distribution):
     @property
     @abstractmethod
     def log_determinant(self) -> float:
-        """log |Σ|."""
+        """Log |Σ|."""
 
     @abstractmethod
     def natural_parameters(self) -> NaturalParameters:
@@ -197,7 +197,7 @@ class DiagonalGaussian(Gaussian):
 
     @cached_property
     def log_determinant(self) -> float:
-        """log |Σ| = 2 Σ log σ."""
+        """Log |Σ| = 2 Σ log σ."""
         return 2 * float(self.std.double().log().sum())
 
     def mahalanobis_squared(self, theta: Tensor | ArrayLike) -> Tensor:
@@ -265,7 +265,7 @@ class DenseGaussian(Gaussian):
         factor, failure = torch.linalg.cholesky_ex(matrix.double())
         if int(failure):
             raise ValueError("precision must be positive definite.")
-        self.precision_cholesky = factor
+        self.precision_cholesky: Tensor = factor
 
     def __repr__(self) -> str:
         return f"DenseGaussian(dimension={self.dimension})"
@@ -279,7 +279,10 @@ class DenseGaussian(Gaussian):
     def covariance_factor(self) -> Tensor:
         """F with Σ = F Fᵀ, namely C⁻ᵀ for the Cholesky factor C of the precision."""
         identity = torch.eye(self.dimension, dtype=torch.float64)
-        return torch.linalg.solve_triangular(self.precision_cholesky.T, identity, upper=True)
+        factor: Tensor = torch.linalg.solve_triangular(
+            self.precision_cholesky.T, identity, upper=True
+        )
+        return factor
 
     @property
     def covariance(self) -> Tensor:
@@ -288,7 +291,7 @@ class DenseGaussian(Gaussian):
 
     @cached_property
     def log_determinant(self) -> float:
-        """log |Σ| = −2 Σ log diag(C)."""
+        """Log |Σ| = −2 Σ log diag(C)."""
         return -2 * float(self.precision_cholesky.diagonal().log().sum())
 
     def mahalanobis_squared(self, theta: Tensor | ArrayLike) -> Tensor:
@@ -386,4 +389,4 @@ class Mixture(Distribution):
             A_eq=np.vstack([rows, columns])[:-1],
             b_eq=np.concatenate([ours.weights.numpy(), target])[:-1],
         )
-        return math.sqrt(max(0.0, float(plan.fun)))
+        return math.sqrt(max(0.0, float(plan.fun or 0.0)))
