@@ -1,0 +1,46 @@
+"""CelebA: fifteen tasks on the same faces, each with (label 1) or without (label 0) an attribute.
+
+The data's own three splits are used. All tasks share the images and differ only in the labels,
+which are far from balanced, so balanced accuracy is the metric to prefer.
+"""
+
+from __future__ import annotations
+
+from ibcl.benchmarks.assembly import Settings, assemble
+from ibcl.benchmarks.benchmark import Benchmark
+from ibcl.benchmarks.description import BenchmarkDescription, TaskDescription
+from ibcl.benchmarks.sources import read_dataset
+
+# The first 15 of the 40 attributes, in the order of the data's attribute list.
+ATTRIBUTES = (
+    "5_o_Clock_Shadow",
+    "Arched_Eyebrows",
+    "Attractive",
+    "Bags_Under_Eyes",
+    "Bald",
+    "Bangs",
+    "Big_Lips",
+    "Big_Nose",
+    "Black_Hair",
+    "Blond_Hair",
+    "Blurry",
+    "Brown_Hair",
+    "Bushy_Eyebrows",
+    "Chubby",
+    "Double_Chin",
+)
+
+DESCRIPTION = BenchmarkDescription(
+    name="celeba",
+    hub="flwrlabs/celeba",
+    splits={"train": ("train",), "validation": ("valid", "validation"), "test": ("test",)},
+    image="image",
+    metric="balanced_accuracy",
+    tasks=tuple(TaskDescription(name=name, label=name) for name in ATTRIBUTES),
+)
+
+
+def load(settings: Settings) -> Benchmark:
+    """Load CelebA."""
+    tables, source = read_dataset(DESCRIPTION, settings.data, settings.cache)
+    return assemble(DESCRIPTION, tables, source, settings)
