@@ -1,0 +1,21 @@
+"""Baselines: one file a method, each reading like its paper, all behind one interface.
+
+Examples
+--------
+>>> import torch
+>>> from ibcl import baselines, networks
+>>> from ibcl.tasks import as_task
+>>> gem = baselines.create("gem", networks.linear(2), memory=50, epochs=2)
+>>> gem.learn("first", as_task(torch.eye(2), [0, 1]), None, [[1.0]])
+>>> gem.learn("second", as_task(-torch.eye(2), [0, 1]), None, [[0.5, 0.5], [1.0, 0.0]])
+>>> gem.predict_logits(torch.eye(2)).shape  # preferences, samples, outputs
+torch.Size([2, 2, 1])
+>>> gem.updates  # two epochs of one batch: one model at the first task, two at the second
+6
+"""
+
+from ibcl.baselines.baseline import Baseline
+from ibcl.baselines.method import Method
+from ibcl.baselines.registry import BASELINES, create, options
+
+__all__ = ["BASELINES", "Baseline", "Method", "create", "options"]

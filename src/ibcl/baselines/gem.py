@@ -1,0 +1,109 @@
+"""GEM: gradient episodic memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from torch import Tensor, nn
+
+from ibcl.baselines.baseline import Gradient, at_least
+from ibcl.baselines.per_sample import per_sample_gradients
+from ibcl.baselines.rehearsal import Pool, Rehearsal
+
+
+def dual_solution(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    r"""Solve GEM's dual problem from inner products alone.
+
+    Of the gradient g and the references g_1 … g_m, given all inner products in one symmetric
+    matrix with g first, find v for which g̃ = g + Σ_k v_k g_k is the closest vector to g with
+    g̃ᵀg_k ≥ 0 for all k (equations 8 to 12 of the GEM paper):
+
+        min over v ≥ 0 of ½ vᵀ G Gᵀ v + gᵀ Gᵀ v  =  min over v ≥ 0 of ½ ‖Gᵀv + g‖² + constant.
+
+    A square root of the matrix holds coordinates of all gradients in a space of m + 1 dimensions
+    with the same inner products, where this is non-negative least squares.
+
+    Examples
+    --------
+    >>> dual_solution(np.array([[2.0, -2.0], [-2.0, 4.0]]))
+    array([0.5])
+    """
+    values, vectors = np.linalg.eigh(products)
+    coordinates = vectors * np.sqrt(np.clip(values, 0, None))
+    solution: NDArray[np.float64] = nnls(coordinates[1:].T, -coordinates[0])[0]
+    return solution
+
+
+class GEM(Rehearsal):
+    r"""Lopez-Paz and Ranzato, *Gradient Episodic Memory for Continual Learning*, NeurIPS 2017.
+
+    A step may not increase the loss on any task's memory, to first order: the gradient g is
+    replaced by the closest g̃ with g̃ᵀg_k ≥ 0 for the loss gradient g_k of every past task k.
+
+    Preferences: g is the gradient of Σ_j w_j L_j on a minibatch of current data and memory; the
+    constraints are those of the past tasks the preference gives any weight. The g_k come from
+    `reference` random samples of each memory at every step (the paper: all of it, which costs a
+    pass over the whole memory a step); they are not counted as updates, as in the paper's table.
+    The memory is a random choice of the task's samples (the paper: the last ones of a shuffled
+    stream), and the projected gradient is given to Adam (the paper: plain gradient descent).
+
+    Parameters
+    ----------
+    reference
+        Samples of each memory behind a reference gradient.
+    """
+
+    name = "gem"
+
+    def __init__(self, network: nn.Module, *, reference: int = 16, **settings: Any) -> None:
+        super().__init__(network, **settings)
+        self.reference = at_least("reference", reference, 1)
+
+    def direction(self, pool: Pool, preferences: Tensor, generator: torch.Generator) -> Gradient:
+        """Project g of the minibatch by the g_k of all past tasks together."""
+        data, importance = pool.data, pool.importance(preferences)
+        firsts = (pool.sizes.cumsum(0) - pool.sizes).tolist()
+        sizes = pool.sizes.tolist()
+        past = len(sizes) - 1
+        constrains = preferences[:, :past].numpy() > 0
+
+        def gradient(thetas: Tensor, rows: Tensor, _: int) -> Tensor:
+            groups = [rows] + [
+                first + torch.randperm(size, generator=generator)[: self.reference]
+                for first, size in zip(firsts[:past], sizes[:past], strict=True)
+            ]
+            drawn = torch.cat(groups)
+            losses = partial(self.loss, y=data.y[drawn])
+            samples = per_sample_gradients(self.models, thetas, data.x[drawn], losses)
+            # Row r of `shares` turns gradients of samples into that of group r: g, g_1, … g_past.
+            means = [torch.full((1, len(group)), 1 / len(group)) for group in groups]
+            shares = torch.block_diag(*means).repeat(len(thetas), 1, 1)  # type: ignore[no-untyped-call]
+            shares[:, 0, : len(rows)] *= importance[:, rows]
+            products = (shares @ samples.inner_products() @ shares.mT).double().numpy()
+            v = np.stack([multipliers(*each) for each in zip(products, constrains, strict=True)])
+            with_g = torch.cat([torch.ones(len(v), 1), torch.from_numpy(v).float()], 1)
+            return samples.combine((with_g.unsqueeze(1) @ shares).squeeze(1), out=thetas.grad)
+
+        return gradient
+
+
+def multipliers(
+    products: NDArray[np.float64], constrains: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return v of one model, zero for tasks that do not constrain it.
+
+    Examples
+    --------
+    >>> multipliers(np.array([[2.0, -2.0], [-2.0, 4.0]]), np.array([False]))
+    array([0.])
+    """
+    solution = np.zeros(len(constrains))
+    if (products[0, 1:][constrains] < 0).any():
+        kept = np.concatenate([[True], constrains])
+        solution[constrains] = dual_solution(products[np.ix_(kept, kept)])
+    return solution

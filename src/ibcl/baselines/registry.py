@@ -1,0 +1,71 @@
+"""The baselines by name. A new one is a file of its own and a line in the list here."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch import nn
+
+from ibcl.baselines.agem import AGEM
+from ibcl.baselines.baseline import Baseline
+from ibcl.baselines.convex_combination import ConvexCombination, ConvexCombinationSharedStart
+from ibcl.baselines.der import DER
+from ibcl.baselines.derpp import DERPlusPlus
+from ibcl.baselines.fine_tuning import FineTuning
+from ibcl.baselines.gem import GEM
+from ibcl.baselines.l2p import L2P
+from ibcl.baselines.oracle import Oracle
+from ibcl.baselines.vcl import VCL
+
+BASELINES: dict[str, type[Baseline]] = {
+    baseline.name: baseline
+    for baseline in (
+        FineTuning,
+        Oracle,
+        ConvexCombination,
+        ConvexCombinationSharedStart,
+        GEM,
+        AGEM,
+        DER,
+        DERPlusPlus,
+        VCL,
+        L2P,
+    )
+}
+
+
+def options(name: str) -> tuple[str, ...]:
+    """Names of the settings a baseline takes besides its network.
+
+    Examples
+    --------
+    >>> "memory" in options("gem"), "memory" in options("oracle")
+    (True, False)
+    """
+    if name not in BASELINES:
+        raise ValueError(f"Unknown baseline {name!r}; known are {', '.join(BASELINES)}.")
+    found: dict[str, None] = {}
+    for base in BASELINES[name].__mro__:
+        if "__init__" in vars(base):
+            for parameter in inspect.signature(vars(base)["__init__"]).parameters.values():
+                if parameter.kind is parameter.KEYWORD_ONLY:
+                    found[parameter.name] = None
+    return tuple(found)
+
+
+def create(name: str, network: nn.Module, **settings: Any) -> Baseline:
+    """Make a baseline by its name.
+
+    Examples
+    --------
+    >>> from ibcl import networks
+    >>> create("derpp", networks.linear(3), memory=200, learning_rate=1e-2).memory
+    200
+    """
+    unknown = [setting for setting in settings if setting not in options(name)]
+    if unknown:
+        raise ValueError(
+            f"{name} has no setting {', '.join(unknown)}; it takes {', '.join(options(name))}."
+        )
+    return BASELINES[name](network, **settings)
