@@ -2,6 +2,13 @@
 
 100 training texts a group are held out for validation; the test texts are the later ones by date,
 as published. Headers, footers and quotes are removed, because they give the group away.
+
+scikit-learn keeps its download as a pickle, which can run code when it is read: give a data folder
+with a copy of it only if you trust where the copy comes from.
+
+TF-IDF and the singular vectors are fitted on the first task's texts only, because the others have
+not arrived. That has a price, which fitting on all tasks' training texts would hide; the frozen
+``minilm`` backbone fits nothing and does not pay it.
 """
 
 from __future__ import annotations

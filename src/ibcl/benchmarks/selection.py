@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,7 +79,7 @@ def hold_out(
 
     Rows are drawn class by class. A row that several tasks share is assigned once, by the first
     task that has it, and keeps its part in all later ones: otherwise one task could train on what
-    another is tested on.
+    another is tested on. A later task then only draws what its classes still lack.
 
     Parameters
     ----------
@@ -95,23 +96,23 @@ def hold_out(
     part_of: dict[int, Part] = {}
     for task, selection in zip(description.tasks, train, strict=True):
         for group in np.unique(selection.groups):
-            members = selection.rows[selection.groups == group]
-            members = np.array([row for row in members.tolist() if row not in part_of], np.int64)
-            members = generator.permutation(members)
-            counts = {
+            members = selection.rows[selection.groups == group].tolist()
+            targets = {
                 part: amount if isinstance(amount, int) else round(amount * len(members))
                 for part, amount in missing.items()
             }
-            if len(members) and sum(counts.values()) >= len(members):
+            if sum(targets.values()) >= len(members):
                 raise ValueError(
                     f"class {str(group)!r} of task {task.name!r} has {len(members)} rows, too few "
-                    f"to hold out {' and '.join(f'{n} for {p}' for p, n in counts.items())}"
+                    f"to hold out {' and '.join(f'{n} for {p}' for p, n in targets.items())}"
                 )
-            start = 0
-            for part, count in counts.items():
-                part_of.update(dict.fromkeys(members[start : start + count].tolist(), part))
-                start += count
-            part_of.update(dict.fromkeys(members[start:].tolist(), "train"))
+            already = Counter(part_of[row] for row in members if row in part_of)
+            free = generator.permutation([row for row in members if row not in part_of]).tolist()
+            for part, target in targets.items():
+                count = max(0, target - already[part])
+                part_of.update(dict.fromkeys(free[:count], part))
+                free = free[count:]
+            part_of.update(dict.fromkeys(free, "train"))
     parts: tuple[Part, ...] = ("train", *missing)
     return {
         part: [
