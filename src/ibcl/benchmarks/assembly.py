@@ -75,7 +75,8 @@ def assemble(
         digest.update(array_hash(features[part].matrix).encode())
     for part in PARTS:
         for selection in chosen[part]:
-            digest.update(array_hash(selection.rows).encode())
+            positions = features[origin[part]].positions(selection.rows)
+            digest.update(array_hash(positions).encode())
             digest.update(array_hash(selection.labels).encode())
     provenance = Provenance(
         source=source,
@@ -98,7 +99,11 @@ class _Features:
     def of(self, rows: NDArray[np.int64]) -> FloatArray:
         if np.array_equal(rows, self.rows):
             return self.matrix
-        return self.matrix[np.searchsorted(self.rows, rows)]
+        return self.matrix[self.positions(rows)]
+
+    def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the rows are in the matrix: the same in a full data set and in a subset."""
+        return np.searchsorted(self.rows, rows)
 
 
 def _features(

@@ -56,14 +56,16 @@ def extract(
     array, shape (rows, features)
         Features in float32.
     """
+    console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         bar = progress.add_task(f"{title} with {backbone.name}", total=len(rows))
         chunks = []

@@ -62,6 +62,7 @@ def _table(subset: str, settings: Settings) -> Table:
         bunch = fetch_20newsgroups(
             data_home=settings.data,
             subset=subset,
+            categories=[*COMPUTERS, *OTHERS],
             shuffle=False,
             remove=("headers", "footers", "quotes"),
             download_if_missing=settings.data is None,
