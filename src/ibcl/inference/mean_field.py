@@ -1,0 +1,230 @@
+r"""Mean-field variational inference: q = N(μ, diag(σ²)) by stochastic gradients on the ELBO.
+
+For each prior p = N(μ₀, diag(σ₀²)) and n samples it minimises, over μ and log σ,
+
+    −ELBO / n = (1/n) Σ_s E_q[−log p(y_s | f(θ, x_s))] + KL(q ‖ p) / n,
+
+the first term estimated on minibatches, the second and its gradient in closed form:
+
+    KL = Σ ½ (σ²/σ₀² + (μ−μ₀)²/σ₀² − 1) − log(σ/σ₀),   ∂μ = (μ−μ₀)/σ₀²,   ∂log σ = σ²/σ₀² − 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ibcl.gaussians import DiagonalGaussian, Gaussian
+from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
+from ibcl.inference.reparametrisation import (
+    GradientEstimate,
+    LocalReparametrisation,
+    PlainReparametrisation,
+)
+from ibcl.likelihoods import Likelihood
+from ibcl.networks import FlatNetwork
+from ibcl.tasks import TaskData
+
+
+@dataclass(frozen=True)
+class MeanFieldVI:
+    """Mean-field variational inference with Adam, all m priors in one batched run.
+
+    Parameters
+    ----------
+    epochs, batch_size, learning_rate
+        The optimiser's schedule; the learning rate falls to zero along a cosine.
+    initial_std
+        Where σ starts at a first task. Starting at the prior's σ drowns the signal in noise;
+        a small σ and a small random μ (the same for all priors) learn.
+    patience
+        With validation data, stop after so many epochs without a better validation loss of the
+        mean model, and keep the best; None uses all epochs and still keeps the best.
+
+    Examples
+    --------
+    >>> from ibcl.likelihoods import Normal
+    >>> from ibcl.networks import linear
+    >>> x = torch.linspace(-1, 1, 64)[:, None]
+    >>> result = MeanFieldVI(epochs=5).infer(
+    ...     FlatNetwork(linear(1)), Normal(0.1), [DiagonalGaussian([0.0, 0.0], [1.0, 1.0])],
+    ...     TaskData(x, 3 * x), seed=0)
+    >>> result.updates
+    10
+    """
+
+    epochs: int = 20
+    learning_rate: float = 5e-3
+    batch_size: int = 32
+    initial_std: float = 0.05
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "learning_rate", "batch_size", "initial_std"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)!r}.")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience must be at least 1, not {self.patience!r}.")
+
+    def infer(
+        self,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+        priors: Sequence[Gaussian],
+        data: TaskData,
+        *,
+        validation: TaskData | None = None,
+        start_from_prior: bool = False,
+        seed: int = 0,
+        progress: ProgressCallback | None = None,
+    ) -> InferenceResult:
+        """Return the mean-field posterior of each prior."""
+        prior_mean, prior_std = _stack(priors)
+        if start_from_prior:
+            start_mean, start_std = prior_mean.clone(), prior_std.clone()
+        else:
+            start = network.initial_parameters(torch.Generator().manual_seed(seed))
+            start_mean = start.expand_as(prior_mean).clone()
+            start_std = torch.full_like(prior_std, self.initial_std).minimum(prior_std)
+        state = _Optimisation(self, network, likelihood, data.size, prior_mean, prior_std)
+        state.start(start_mean, start_std)
+        best = _Best(network, likelihood, validation, len(priors)) if validation else None
+        generator = torch.Generator().manual_seed(seed)
+        per_epoch = math.ceil(data.size / self.batch_size)
+        total = self.epochs * per_epoch
+        updates = 0
+        for _ in range(self.epochs):
+            order = torch.randperm(data.size, generator=generator)
+            x, y = data.x[order], data.y[order]
+            loss = 0.0
+            for begin in range(0, data.size, self.batch_size):
+                batch = slice(begin, begin + self.batch_size)
+                rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * updates / total))
+                loss = state.step(x[batch], y[batch], rate, generator)
+                updates += 1
+            if progress:
+                progress(Progress(updates, total, float(loss)))
+            if best and best.epochs_without_improvement(state.mean, state.std) == self.patience:
+                break
+        mean, std = best.parameters if best else (state.mean, state.std)
+        posteriors = tuple(
+            DiagonalGaussian(m.clone(), s.clone()) for m, s in zip(mean, std, strict=True)
+        )
+        bound = state.evidence_lower_bound(data, posteriors, priors, seed)
+        return InferenceResult(posteriors, updates * len(priors), bound)
+
+
+def _stack(gaussians: Sequence[Gaussian]) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of m diagonal Gaussians, each of shape (m, D), in float32."""
+    diagonal = []
+    for gaussian in gaussians:
+        if not isinstance(gaussian, DiagonalGaussian):
+            raise ValueError("MeanFieldVI needs diagonal Gaussians as priors; use DenseVI.")
+        diagonal.append(gaussian)
+    means = torch.stack([gaussian.mean.float() for gaussian in diagonal])
+    return means, torch.stack([gaussian.std.float() for gaussian in diagonal])
+
+
+class _Optimisation:
+    """μ and log σ of m posteriors as one flat tensor, and Adam on it."""
+
+    def __init__(
+        self,
+        settings: MeanFieldVI,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+        samples: int,
+        prior_mean: Tensor,
+        prior_std: Tensor,
+    ) -> None:
+        self.network, self.likelihood, self.samples = network, likelihood, samples
+        # One tensor for μ and log σ of all priors, so that Adam is one fused pass.
+        self.parameters = torch.empty(2, *prior_mean.shape).requires_grad_()
+        self.parameters.grad = torch.zeros_like(self.parameters)
+        self.mean, self.log_std = self.parameters.detach()
+        self.mean_gradient, self.log_std_gradient = self.parameters.grad
+        self.variance = torch.empty_like(prior_mean)
+        self.variance_gradient = torch.empty_like(prior_mean)
+        self.prior_mean = prior_mean
+        self.prior_precision_share = prior_std.square().reciprocal() / samples
+        estimate = (
+            PlainReparametrisation if network.linear_layers() is None else LocalReparametrisation
+        )
+        self.estimate: GradientEstimate = estimate(
+            network,
+            likelihood,
+            self.mean,
+            self.variance,
+            self.mean_gradient,
+            self.variance_gradient,
+        )
+        self.adam = torch.optim.Adam([self.parameters], lr=settings.learning_rate, fused=True)
+
+    @property
+    def std(self) -> Tensor:
+        return self.log_std.exp()
+
+    def start(self, mean: Tensor, std: Tensor) -> None:
+        self.mean.copy_(mean)
+        self.log_std.copy_(std.log())
+
+    def step(self, x: Tensor, y: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+        """One Adam update of all m posteriors on one minibatch; returns the mean loss."""
+        torch.mul(self.log_std, 2, out=self.variance).exp_()
+        # The KL's gradient is written first, and the likelihood's is added to it:
+        # ∂μ = (μ−μ₀)/(nσ₀²), and ∂σ² = 1/(2nσ₀²) leaves −1/n for ∂log σ = 2σ²·∂σ² − 1/n.
+        torch.sub(self.mean, self.prior_mean, out=self.mean_gradient)
+        self.mean_gradient.mul_(self.prior_precision_share)
+        torch.mul(self.prior_precision_share, 0.5, out=self.variance_gradient)
+        loss = self.estimate.accumulate(x, y, generator).mean()
+        torch.mul(self.variance, self.variance_gradient, out=self.log_std_gradient)
+        self.log_std_gradient.mul_(2).sub_(1 / self.samples)
+        self.adam.param_groups[0]["lr"] = rate
+        self.adam.step()
+        return loss
+
+    def evidence_lower_bound(
+        self,
+        data: TaskData,
+        posteriors: Sequence[DiagonalGaussian],
+        priors: Sequence[Gaussian],
+        seed: int,
+        draws: int = 8,
+    ) -> tuple[float, ...]:
+        """Estimate E_q[log p(y | θ)] − KL(q ‖ p) of each posterior with a few seeded draws."""
+        bounds = []
+        for posterior, prior in zip(posteriors, priors, strict=True):
+            thetas = posterior.sample(draws, torch.Generator().manual_seed(seed))
+            outputs = self.network.outputs_of_many(thetas, data.x)
+            loss = self.likelihood.negative_log(outputs, data.y).sum(-1).mean()
+            bounds.append(-float(loss) - posterior.kl(prior))
+        return tuple(bounds)
+
+
+class _Best:
+    """The parameters with the best validation loss so far, each prior on its own."""
+
+    def __init__(
+        self, network: FlatNetwork, likelihood: Likelihood, validation: TaskData, priors: int
+    ) -> None:
+        self.network, self.likelihood, self.validation = network, likelihood, validation
+        self.losses = torch.full((priors,), math.inf)
+        self.parameters = (torch.empty(0), torch.empty(0))
+        self.waited = 0
+
+    def epochs_without_improvement(self, mean: Tensor, std: Tensor) -> int:
+        """Judge the present parameters; 0 where any prior's validation loss improved."""
+        outputs = self.network.outputs_of_many(mean, self.validation.x)
+        losses = self.likelihood.negative_log(outputs, self.validation.y).mean(-1)
+        better = losses < self.losses
+        if self.parameters[0].numel() == 0:
+            self.parameters = (mean.clone(), std.clone())
+        for kept, current in zip(self.parameters, (mean, std), strict=True):
+            kept[better] = current[better]
+        self.losses = self.losses.minimum(losses)
+        self.waited = 0 if bool(better.any()) else self.waited + 1
+        return self.waited

@@ -1,0 +1,125 @@
+r"""Two unbiased estimates of the expected log likelihood's gradient, for m posteriors at once.
+
+The expectation is E_{θ~q}[−log p(y | f(θ, x))] with q = N(μ, diag(σ²)).
+
+*Local reparametrisation* (Kingma, Salimans and Welling, 2015) samples the pre-activations of each
+linear layer, which are Gaussian given its input h:
+
+    a = h μ_Wᵀ + μ_b + √(h² (σ_W²)ᵀ + σ_b²) ε,     ε ~ N(0, I) for every sample and unit.
+
+*Plain reparametrisation* samples θ = μ + σ ε once a minibatch, for any differentiable module; the
+gradient g with respect to θ gives ∂μ = g and ∂σ² = g ε / (2σ).
+
+Both work with variances, whose gradient the caller turns into that of its own parametrisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad_and_value, vmap
+
+from ibcl.likelihoods import Likelihood
+from ibcl.networks import FlatNetwork
+
+
+class GradientEstimate(Protocol):
+    """Adds the gradient of the mean expected −log p to two buffers of shape (m, D)."""
+
+    def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        """Add ∂/∂μ and ∂/∂σ² of the batch's mean expected −log p; return it, one value a prior."""
+
+
+class LocalReparametrisation:
+    """Samples pre-activations; for networks of linear layers.
+
+    Every layer's parameters are views of the flat (m, D) tensors, so that the optimiser's update
+    of the flat tensor is at once the layers' update.
+    """
+
+    def __init__(
+        self,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+        mean: Tensor,
+        variance: Tensor,
+        mean_gradient: Tensor,
+        variance_gradient: Tensor,
+    ) -> None:
+        layers = network.linear_layers()
+        assert layers is not None
+        self.layers = layers
+        self.likelihood = likelihood
+        self.models = len(mean)
+        self.means = _leaves(network, mean)
+        self.variances = _leaves(network, variance)
+        self.gradients = [
+            *network.unflatten(mean_gradient).values(),
+            *network.unflatten(variance_gradient).values(),
+        ]
+
+    def forward(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Sample the network's outputs: shape (m, n, outputs)."""
+        hidden = x.expand(self.models, *x.shape)
+        parameter = iter(zip(self.means, self.variances, strict=True))
+        for layer in self.layers:
+            if not isinstance(layer, nn.Linear):
+                hidden = layer(hidden)
+                continue
+            weight, weight_variance = next(parameter)
+            activation = torch.bmm(hidden, weight.transpose(1, 2))
+            variance = torch.bmm(hidden.square(), weight_variance.transpose(1, 2))
+            if layer.bias is not None:
+                bias, bias_variance = next(parameter)
+                activation = activation + bias.unsqueeze(1)
+                variance = variance + bias_variance.unsqueeze(1)
+            noise = torch.randn(activation.shape, generator=generator)
+            hidden = torch.addcmul(activation, variance.sqrt(), noise)
+        return hidden
+
+    def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        """Add the batch's gradients to the buffers; return the mean −log p of each model."""
+        loss = self.likelihood.negative_log(self.forward(x, generator), y).mean(-1)
+        gradients = torch.autograd.grad(loss.sum(), self.means + self.variances)
+        torch._foreach_add_(self.gradients, gradients)
+        return loss.detach()
+
+
+def _leaves(network: FlatNetwork, values: Tensor) -> list[Tensor]:
+    """Each parameter as a view of the flat tensor that gradients are taken with respect to."""
+    return [value.detach().requires_grad_() for value in network.unflatten(values).values()]
+
+
+class PlainReparametrisation:
+    """Samples θ itself; for any module."""
+
+    def __init__(
+        self,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+        mean: Tensor,
+        variance: Tensor,
+        mean_gradient: Tensor,
+        variance_gradient: Tensor,
+    ) -> None:
+        self.mean, self.variance = mean, variance
+        self.mean_gradient, self.variance_gradient = mean_gradient, variance_gradient
+
+        def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return likelihood.negative_log(network(theta, x), y).mean()
+
+        self.gradients: Callable[..., tuple[Tensor, Tensor]] = vmap(
+            grad_and_value(loss), in_dims=(0, None, None)
+        )
+
+    def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        """Add the batch's gradients to the buffers; return the mean −log p of each model."""
+        noise = torch.randn(self.mean.shape, generator=generator)
+        std = self.variance.sqrt()
+        gradient, loss = self.gradients(self.mean + std * noise, x, y)
+        self.mean_gradient += gradient
+        self.variance_gradient += gradient * noise / (2 * std)
+        return loss

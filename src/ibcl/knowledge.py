@@ -1,0 +1,256 @@
+r"""The knowledge base: a finitely generated credal set, and its update (Algorithm 1).
+
+It holds the m initial priors, the posteriors stored so far (the extreme elements), and one record a
+task: which stored posterior stands for each of its m extremes, and which prior that was learnt
+from. A new posterior that lies within the threshold d of a stored one is not stored: its record
+points to the nearest stored posterior, which is then also the next task's prior.
+
+Distances are 2-Wasserstein distances per parameter, W2/√D: the root-mean-square move of a
+parameter, so that one threshold means the same for small and large networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ibcl.gaussians import DiagonalGaussian, Gaussian, NaturalParameters
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What the knowledge base knows of one task, one entry for each of the m priors."""
+
+    name: str
+    posteriors: tuple[int, ...]
+    """Positions in `KnowledgeBase.stored`."""
+    priors: tuple[int | None, ...]
+    """Stored posteriors they were learnt from; None is the initial prior."""
+    pointers: tuple[bool, ...]
+    """True where a posterior stored earlier stands in for the learnt one."""
+    distances: tuple[float | None, ...]
+    """W2/√D from each learnt posterior to the nearest one stored before; None for the first."""
+    samples: int = 0
+    updates: int = 0
+
+
+class Growth(NamedTuple):
+    """One row of the knowledge base's report: its size after a task."""
+
+    task: str
+    learnt: int
+    stored: int
+    nbytes: int
+    distances: tuple[float | None, ...]
+    """W2/√D to the nearest posterior stored before."""
+    wasserstein: tuple[float | None, ...]
+    """The same distances as plain W2."""
+
+
+class KnowledgeBase:
+    """Extreme elements of the credal set of all tasks so far.
+
+    Parameters
+    ----------
+    priors
+        The m initial priors, ex[Q₀].
+    d
+        Distance threshold of Algorithm 1, compared with W2/√D; 0 stores every posterior.
+    continual
+        True learns every task from the previous task's posteriors, False from the initial priors.
+
+    Examples
+    --------
+    >>> prior = DiagonalGaussian([0.0], [1.0])
+    >>> knowledge = KnowledgeBase([prior], d=0.1)
+    >>> knowledge.add("a", [DiagonalGaussian([1.0], [0.5])]).pointers
+    (False,)
+    >>> knowledge.add("b", [DiagonalGaussian([1.05], [0.5])]).pointers
+    (True,)
+    >>> knowledge.tasks, len(knowledge.stored)
+    (('a', 'b'), 1)
+    """
+
+    def __init__(self, priors: Sequence[Gaussian], d: float = 0.012, continual: bool = True):
+        if not priors:
+            raise ValueError("A knowledge base needs at least one prior.")
+        for prior in priors:
+            priors[0]._same_dimension(prior)
+        if not 0 <= d < math.inf:
+            raise ValueError(f"The distance threshold d must be finite and not negative, not {d}.")
+        self.priors = tuple(priors)
+        self.d = float(d)
+        self.continual = continual
+        self.stored: tuple[Gaussian, ...] = ()
+        self.records: tuple[TaskRecord, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"KnowledgeBase(tasks={list(self.tasks)}, stored={len(self.stored)}, "
+            f"dimension={self.dimension})"
+        )
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of parameters."""
+        return self.priors[0].dimension
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks, in the order they were learnt."""
+        return tuple(record.name for record in self.records)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored posteriors."""
+        return sum(posterior.nbytes for posterior in self.stored)
+
+    def record(self, task: str) -> TaskRecord:
+        """Return the record of a task."""
+        for record in self.records:
+            if record.name == task:
+                return record
+        known = ", ".join(self.tasks) or "none yet"
+        raise ValueError(f"Unknown task {task!r}; known tasks are {known}.")
+
+    def extremes(self, task: str | None = None) -> tuple[Gaussian, ...]:
+        """Return the m extreme elements of a task, through its pointers; of all tasks without one.
+
+        The extreme elements of all tasks are the stored posteriors, each once.
+        """
+        if task is None:
+            return self.stored
+        return tuple(self.stored[index] for index in self.record(task).posteriors)
+
+    def next_priors(self) -> tuple[Gaussian, ...]:
+        """Return the priors of the next task: q_{i−1}, or q₀ where tasks are learnt apart."""
+        if not self.continual or not self.records:
+            return self.priors
+        return tuple(self.stored[index] for index in self.records[-1].posteriors)
+
+    def nearest(self, posterior: Gaussian) -> tuple[int, float] | None:
+        """Position of and distance W2/√D to the nearest stored posterior; None if none is stored.
+
+        The distance of the means bounds W2 from below, which spares most of the costly distances
+        between dense Gaussians.
+        """
+        bounds = [
+            float((posterior.mean.double() - other.mean.double()).norm()) for other in self.stored
+        ]
+        best: tuple[int, float] | None = None
+        for index in sorted(range(len(bounds)), key=bounds.__getitem__):
+            if best is not None and bounds[index] >= best[1]:
+                break
+            distance = posterior.wasserstein(self.stored[index])
+            if best is None or distance < best[1]:
+                best = (index, distance)
+        return best and (best[0], best[1] / math.sqrt(self.dimension))
+
+    def add(
+        self, task: str, posteriors: Sequence[Gaussian], samples: int = 0, updates: int = 0
+    ) -> TaskRecord:
+        """Update the credal set with a task's m learnt posteriors (Algorithm 1, lines 6 to 13)."""
+        self.check_new(task)
+        if len(posteriors) != len(self.priors):
+            raise ValueError(
+                f"Expected {len(self.priors)} posteriors, one a prior, not {len(posteriors)}."
+            )
+        for posterior in posteriors:
+            self.priors[0]._same_dimension(posterior)
+        found = [self.nearest(posterior) for posterior in posteriors]
+        pointers = tuple(near is not None and near[1] < self.d for near in found)
+        stored = list(self.stored)
+        positions = []
+        for posterior, near, pointer in zip(posteriors, found, pointers, strict=True):
+            if pointer and near is not None:
+                positions.append(near[0])
+            else:
+                positions.append(len(stored))
+                stored.append(posterior)
+        chained = self.continual and bool(self.records)
+        record = TaskRecord(
+            name=task,
+            posteriors=tuple(positions),
+            priors=self.records[-1].posteriors if chained else (None,) * len(self.priors),
+            pointers=pointers,
+            distances=tuple(None if near is None else near[1] for near in found),
+            samples=samples,
+            updates=updates,
+        )
+        self.restore(tuple(stored), (*self.records, record))
+        return record
+
+    def check_new(self, task: str) -> None:
+        """Refuse a task name that cannot be learnt."""
+        if not isinstance(task, str) or not task.strip() or task != task.strip() or "," in task:
+            raise ValueError(
+                f"A task's name must be text without commas or outer blanks, not {task!r}."
+            )
+        if task in self.tasks:
+            raise ValueError(f"Task {task!r} has been learnt already; give the new one its name.")
+
+    def restore(self, stored: tuple[Gaussian, ...], records: tuple[TaskRecord, ...]) -> None:
+        """Replace what is known at once, so that no reader sees half of it."""
+        self.stored, self.records = stored, records
+        for name in ("stacked_means", "stacked_stds"):
+            self.__dict__.pop(name, None)
+
+    def prior_of(self, task: str, index: int) -> Gaussian:
+        """Return the prior that the task's extreme element of this index was learnt from."""
+        position = self.record(task).priors[index]
+        return self.priors[index] if position is None else self.stored[position]
+
+    def evidence(self, task: str, index: int) -> NaturalParameters:
+        """Return the task's likelihood as a Gaussian factor, ℓ_k = q_k / q_{k−1}.
+
+        In natural parameters a quotient is a difference: Λ_k = P_k − P_{k−1} and
+        η_k = P_k μ_k − P_{k−1} μ_{k−1}.
+        """
+        posterior, prior = self.extremes(task)[index], self.prior_of(task, index)
+        if not isinstance(posterior, DiagonalGaussian) or not isinstance(prior, DiagonalGaussian):
+            posterior, prior = posterior.dense(), prior.dense()
+        after, before = posterior.natural_parameters(), prior.natural_parameters()
+        return NaturalParameters(after.linear - before.linear, after.precision - before.precision)
+
+    @cached_property
+    def stacked_means(self) -> Tensor:
+        """Means of all tasks' extremes, shape (tasks, m, D)."""
+        return torch.stack(
+            [torch.stack([q.mean for q in self.extremes(task)]) for task in self.tasks]
+        )
+
+    @cached_property
+    def stacked_stds(self) -> Tensor | None:
+        """Standard deviations of all tasks' extremes, shape (tasks, m, D); None if any is dense."""
+        stds = []
+        for task in self.tasks:
+            extremes = [q for q in self.extremes(task) if isinstance(q, DiagonalGaussian)]
+            if len(extremes) < len(self.priors):
+                return None
+            stds.append(torch.stack([q.std for q in extremes]))
+        return torch.stack(stds)
+
+    def report(self) -> list[Growth]:
+        """Return the size of the knowledge base after every task (the buffer-growth figure)."""
+        rows = []
+        scale = math.sqrt(self.dimension)
+        seen: set[int] = set()
+        for number, record in enumerate(self.records, start=1):
+            seen.update(record.posteriors)
+            rows.append(
+                Growth(
+                    record.name,
+                    number * len(self.priors),
+                    len(seen),
+                    sum(self.stored[index].nbytes for index in seen),
+                    record.distances,
+                    tuple(None if x is None else x * scale for x in record.distances),
+                )
+            )
+        return rows
