@@ -1,0 +1,57 @@
+"""``ibcl rl``: policies for any preference between objectives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def rl(
+    environment: Annotated[
+        str,
+        typer.Argument(
+            help="mo-halfcheetah, mo-ant, or the id of a gymnasium or mo-gymnasium environment "
+            "with two objectives and continuous actions."
+        ),
+    ] = "mo-halfcheetah",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run.")] = 9,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    preferences: Annotated[
+        int, typer.Option(min=2, help="How many policies to generate along the front.")
+    ] = 200,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder for checkpoints, tables and pictures [rl-results/ENVIRONMENT]."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Seeds run at the same time [one a processor].")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads a seed's simulator uses; steps/s are printed.")
+    ] = 1,
+) -> None:
+    """Learn a few tasks, then generate a policy for every preference between the objectives.
+
+    Run the same command again to continue an interrupted run: there is a checkpoint after every
+    update.
+    """
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from ibcl.rl.benchmark import benchmark
+
+    folder = output or Path("rl-results") / environment.replace("/", "-")
+    text = benchmark(
+        environment,
+        range(first_seed, first_seed + seeds),
+        folder,
+        preferences=preferences,
+        workers=workers or os.cpu_count() or 1,
+        threads=threads,
+    )
+    console = Console()
+    console.print(Markdown(text))
+    console.print(f"Tables and pictures are in {folder}.")

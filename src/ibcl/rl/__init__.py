@@ -1,0 +1,31 @@
+"""IBCRL (Algorithm 4): policies for any preference between objectives.
+
+>>> from ibcl.rl import IBCRL, BayesianPolicyGradient, make
+>>> ibcrl = IBCRL("mo-halfcheetah", inference=BayesianPolicyGradient(iterations=1), copies=2)
+>>> _ = ibcrl.learn("energy")
+>>> _ = ibcrl.learn("speed")
+>>> policy = ibcrl.policy({"speed": 0.3, "energy": 0.7})
+>>> policy.act(make("mo-halfcheetah", copies=1).reset()[0]).shape
+(6,)
+"""
+
+from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, PolicyProgress
+from ibcl.rl.environments import Environment, Step, make
+from ibcl.rl.evolution import EvolutionStrategies
+from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
+from ibcl.rl.policies import Normaliser, Policy
+from ibcl.rl.policy_gradient import ClippedSurrogate
+
+__all__ = [
+    "IBCRL",
+    "BayesianPolicyGradient",
+    "ClippedSurrogate",
+    "Environment",
+    "EvolutionStrategies",
+    "Normaliser",
+    "Policy",
+    "PolicyProgress",
+    "PreferredPolicy",
+    "Step",
+    "make",
+]

@@ -1,0 +1,316 @@
+r"""Bayesian policy gradient (Algorithm 4): variational inference with returns for a likelihood.
+
+From a prior over policy parameters, repeat: sample policies from q, roll them out, and move q
+towards higher preferred returns without straying needlessly from the prior,
+
+    max_q  E_{θ~q}[ Σ_k w_k R_k(θ) ] − β KL(q ‖ prior) / D − κ KL(trajectories ‖ prior's).
+
+How the gradient is estimated is the estimator's business: `ClippedSurrogate` or
+`EvolutionStrategies`. The signature follows the core's inference protocol, with the policy in the
+network's place, the preference in the likelihood's and the environment in the data's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ibcl.gaussians import DiagonalGaussian, Gaussian
+from ibcl.inference import InferenceResult
+from ibcl.rl.checkpoint import Checkpoint
+from ibcl.rl.environments import Environment
+from ibcl.rl.evolution import EvolutionStrategies
+from ibcl.rl.policies import Policy
+from ibcl.rl.policy_gradient import ClippedSurrogate
+from ibcl.rl.rollout import Sampler, episode_returns
+from ibcl.rl.variational import Objective, Search, State, Variational
+
+
+class PolicyProgress(NamedTuple):
+    """How far a task has come; returns are those of the mean policy when last scored."""
+
+    iteration: int
+    iterations: int
+    returns: tuple[float, ...]
+    kl: float
+    steps: int
+    steps_per_second: float
+    seconds_left: float
+
+
+ProgressCallback = Callable[[PolicyProgress], Any]
+
+
+def scheduled(values: Sequence[float], fraction: float) -> float:
+    """Value at a fraction of the run of numbers spread evenly over it, linear in between.
+
+    Examples
+    --------
+    >>> scheduled((0.4, 0.2), 0.5), scheduled((0.0, 1.0, 0.0), 0.5), scheduled((3.0,), 0.7)
+    (0.30000000000000004, 1.0, 3.0)
+    """
+    return float(np.interp(fraction, np.linspace(0, 1, len(values)), values))
+
+
+@dataclass(frozen=True)
+class PolicyInference(InferenceResult):
+    """The posterior of each prior, and how learning went."""
+
+    steps: int = 0
+    """Environment steps taken, scoring included."""
+    cpu_seconds: float = 0.0
+    history: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """Learning curve of the last prior: iteration, steps, returns of the mean policy."""
+
+
+@dataclass(frozen=True)
+class BayesianPolicyGradient:
+    """Settings of one task's learning.
+
+    Parameters
+    ----------
+    iterations
+        Updates of q.
+    estimator
+        `ClippedSurrogate` or `EvolutionStrategies`.
+    action_std, rate, trajectory_kl
+        Schedules: values spread evenly over the run, linear in between. The exploration noise on
+        actions, a factor on the estimator's learning rates, and κ.
+    kl_weight
+        β, per parameter.
+    std_bounds
+        σ is kept within; a collapsed σ stops exploring, a wide one drowns the gradient.
+    score_every
+        Updates between scoring episodes of the mean policy. The posterior returned is the best
+        scored one of the last quarter of the run.
+    """
+
+    iterations: int = 300
+    estimator: ClippedSurrogate | EvolutionStrategies = field(default_factory=ClippedSurrogate)
+    action_std: tuple[float, ...] = (0.4, 0.2)
+    rate: tuple[float, ...] = (1.0,)
+    kl_weight: float = 1e-4
+    trajectory_kl: tuple[float, ...] = (0.0,)
+    std_bounds: tuple[float, float] = (1e-3, 0.1)
+    score_every: int = 5
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1 or self.score_every < 1:
+            raise ValueError("iterations and score_every must be at least 1.")
+        if not 0 < self.std_bounds[0] <= self.std_bounds[1]:
+            raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
+
+    def infer(
+        self,
+        policy: Policy,
+        weights: ArrayLike,
+        priors: Sequence[Gaussian],
+        sampler: Sampler,
+        scoring: Environment,
+        *,
+        search: Search | None = None,
+        checkpoint: Checkpoint | None = None,
+        seed: int | Sequence[int] = 0,
+        progress: ProgressCallback | None = None,
+    ) -> PolicyInference:
+        """Return the posterior of each prior.
+
+        Parameters
+        ----------
+        weights
+            The task: a preference over the environment's objectives.
+        sampler
+            Walks sampled policies through the training environment.
+        scoring
+            One copy of the environment in which mean policies are scored.
+        search
+            The estimator's state carried over from earlier tasks.
+        checkpoint
+            Written after every update; a run that finds one continues from it, exactly.
+        """
+        if sampler.environment.copies % 2:
+            raise ValueError(
+                f"Policies are sampled in mirrored pairs, so the number of copies must be even, "
+                f"not {sampler.environment.copies}."
+            )
+        preference = np.asarray(weights, dtype=np.float32)
+        if preference.shape != (len(scoring.objectives),):
+            raise ValueError(
+                f"The preference has {preference.size} weights, but {scoring.name} has "
+                f"{len(scoring.objectives)} objectives: {', '.join(scoring.objectives)}."
+            )
+        entropy = [seed] if isinstance(seed, int) else list(seed)
+        search = search or self.estimator.search(policy, len(preference), entropy[0])
+        runs = []
+        for index, prior in enumerate(priors):
+            if not isinstance(prior, DiagonalGaussian):
+                raise ValueError("Bayesian policy gradient needs diagonal Gaussian priors.")
+            run = _Run(self, policy, preference, prior, sampler, scoring, search, [*entropy, index])
+            if checkpoint is not None and len(priors) > 1:
+                run.checkpoint = Checkpoint(f"{checkpoint.path}.{index}")
+            else:
+                run.checkpoint = checkpoint
+            runs.append(run.finish(progress))
+        return replace(
+            runs[-1],
+            posteriors=tuple(q for run in runs for q in run.posteriors),
+            objectives=tuple(value for run in runs for value in run.objectives),
+            steps=sum(run.steps for run in runs),
+            cpu_seconds=sum(run.cpu_seconds for run in runs),
+        )
+
+
+class _Run:
+    """One prior's run: the loop of Algorithm 4 around what has to survive an interruption."""
+
+    checkpoint: Checkpoint | None = None
+
+    def __init__(
+        self,
+        settings: BayesianPolicyGradient,
+        policy: Policy,
+        weights: NDArray[np.float32],
+        prior: DiagonalGaussian,
+        sampler: Sampler,
+        scoring: Environment,
+        search: Search,
+        entropy: list[int],
+    ) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.weights = weights
+        self.prior = prior
+        self.sampler = sampler
+        self.scoring = scoring
+        self.search = search
+        self.entropy = entropy
+        self.q = Variational.of(prior)
+        self.best = self.q.copy()
+        self.best_value = -np.inf
+        self.iteration = 0
+        self.scoring_steps = 0
+        self.cpu_seconds = 0.0
+        self.history: list[list[float]] = []
+        self.first_step = sampler.steps
+
+    def finish(self, progress: ProgressCallback | None) -> PolicyInference:
+        """Run, or continue, to the last iteration."""
+        settings = self.settings
+        self.search.begin()
+        self._resume()
+        prior = Variational.of(self.prior)
+        started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
+        while self.iteration < settings.iterations:
+            cpu = time.process_time()
+            fraction = self.iteration / max(1, settings.iterations - 1)
+            objective = Objective(
+                self.weights,
+                prior,
+                action_std=scheduled(settings.action_std, fraction),
+                rate=scheduled(settings.rate, fraction),
+                kl_weight=settings.kl_weight,
+                trajectory_kl=scheduled(settings.trajectory_kl, fraction),
+            )
+            # A generator of its own for every update makes a resumed run equal to a straight one.
+            rng = np.random.default_rng([*self.entropy, self.iteration])
+            self.search.update(self.q, objective, self.sampler, rng)
+            np.clip(self.q.log_std, *np.log(settings.std_bounds), out=self.q.log_std)
+            self.iteration += 1
+            self._score()
+            self.cpu_seconds += time.process_time() - cpu
+            self._save()
+            if progress is not None:
+                elapsed = max(time.monotonic() - started, 1e-9)
+                done = self.iteration - begun_at
+                progress(
+                    PolicyProgress(
+                        self.iteration,
+                        settings.iterations,
+                        tuple(self.history[-1][2:]) if self.history else (),
+                        self.q.gaussian().kl(self.prior),
+                        self.steps,
+                        (self.sampler.steps - steps_before) / elapsed,
+                        elapsed / done * (settings.iterations - self.iteration),
+                    )
+                )
+        return PolicyInference(
+            posteriors=(self.best.gaussian(),),
+            updates=self.iteration,
+            objectives=(float(self.best_value),),
+            steps=self.steps,
+            cpu_seconds=self.cpu_seconds,
+            history=np.array(self.history),
+        )
+
+    @property
+    def steps(self) -> int:
+        """Environment steps since the task began, scoring included."""
+        return self.sampler.steps - self.first_step + self.scoring_steps
+
+    def _score(self) -> None:
+        """Now and then play one episode with the mean policy, and remember the best."""
+        last = self.iteration == self.settings.iterations
+        if self.iteration % self.settings.score_every and not last:
+            return
+        returns, steps = episode_returns(self.scoring, self.policy, self.q.mean[None])
+        self.scoring_steps += steps
+        self.history.append([float(self.iteration), float(self.steps), *returns[0].tolist()])
+        value = float(returns[0] @ self.weights)
+        if self.iteration >= 0.75 * self.settings.iterations and value >= self.best_value:
+            self.best, self.best_value = self.q.copy(), value
+
+    def _identity(self) -> str:
+        return repr((self.settings, self.weights.tolist(), self.entropy, self.scoring.name))
+
+    def _save(self) -> None:
+        if self.checkpoint is None:
+            return
+        arrays: State = {
+            "mean": self.q.mean,
+            "log_std": self.q.log_std,
+            "best.mean": self.best.mean,
+            "best.log_std": self.best.log_std,
+            "history": np.array(self.history, dtype=np.float64),
+            **{f"search.{name}": array for name, array in self.search.state().items()},
+            **{f"sampler.{name}": array for name, array in self.sampler.snapshot().items()},
+        }
+        facts = {
+            "identity": self._identity(),
+            "iteration": self.iteration,
+            "best_value": self.best_value if np.isfinite(self.best_value) else None,
+            "scoring_steps": self.scoring_steps,
+            "cpu_seconds": self.cpu_seconds,
+            "first_step": self.first_step,
+        }
+        self.checkpoint.write(arrays, facts)
+
+    def _resume(self) -> None:
+        stored = self.checkpoint.read() if self.checkpoint is not None else None
+        if stored is None:
+            return
+        arrays, facts = stored
+        if facts["identity"] != self._identity():
+            assert self.checkpoint is not None
+            raise ValueError(
+                f"{self.checkpoint.path} belongs to a run with other settings; "
+                "choose another folder or remove it."
+            )
+        self.q = Variational(arrays["mean"].copy(), arrays["log_std"].copy())
+        self.best = Variational(arrays["best.mean"].copy(), arrays["best.log_std"].copy())
+        self.best_value = -np.inf if facts["best_value"] is None else facts["best_value"]
+        self.history = arrays["history"].tolist()
+        self.iteration = facts["iteration"]
+        self.scoring_steps = facts["scoring_steps"]
+        self.cpu_seconds = facts["cpu_seconds"]
+        self.first_step = facts["first_step"]
+        self.search.load(_part("search.", arrays))
+        self.sampler.restore(_part("sampler.", arrays))
+
+
+def _part(prefix: str, arrays: State) -> State:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

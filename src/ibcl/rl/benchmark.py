@@ -1,0 +1,48 @@
+"""The whole benchmark: train, generate, score, and write tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ibcl.rl.environments import make
+from ibcl.rl.experiment import even_preferences, run, train
+from ibcl.rl.figures import draw_curves, draw_frames, draw_front
+from ibcl.rl.locomotion import DEFINITIONS
+from ibcl.rl.recipes import recipe
+from ibcl.rl.report import summary, write_tables
+
+ROWS_OF_FRAMES = 5
+
+
+def benchmark(
+    environment: str,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    preferences: int = 200,
+    workers: int = 1,
+    threads: int = 1,
+) -> str:
+    """Run or continue a benchmark and return its summary in Markdown.
+
+    The folder receives ``summary.md``, the CSV files, ``front.png``, ``curves.png`` and, for
+    MuJoCo problems, ``frames.png`` with a few policies along the front.
+    """
+    if not seeds:
+        raise ValueError("Give at least one seed.")
+    plan = recipe(environment)
+    results = run(plan, seeds, folder / "seeds", preferences, workers, threads)
+    objectives = make(environment, copies=1).objectives
+    command = f"ibcl rl {environment} --seeds {len(seeds)}"
+    if seeds[0]:
+        command += f" --first-seed {seeds[0]}"
+    text = summary(plan, results, command)
+    (folder / "summary.md").write_text(text)
+    write_tables(plan, results, folder)
+    draw_front(plan, results, objectives, folder / "front.png")
+    draw_curves(results, objectives, folder / "curves.png")
+    if environment in DEFINITIONS:
+        ibcrl = train(plan, seeds[0], folder / "seeds" / f"seed-{seeds[0]}", print, threads)
+        draw_frames(plan, ibcrl, even_preferences(ROWS_OF_FRAMES).tolist(), folder / "frames.png")
+    return text

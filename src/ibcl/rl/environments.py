@@ -1,0 +1,131 @@
+r"""Environments with a vector of rewards, many copies stepped together.
+
+`make` knows two by name, in the definition of PG-MORL (Xu et al., 2020), on which the published
+hypervolumes rest:
+
+==================  =========================  =============================
+a step              ``mo-halfcheetah``         ``mo-ant``
+==================  =========================  =============================
+objective 0         min(4, v_x) + 1            v_x − ½ Σa² + 1
+objective 1         4 − Σa² + 1                v_y − ½ Σa² + 1
+steps an episode    500                        500
+ends early          torso beyond 50°           state not finite
+reset noise         none                       none
+observation         17                         27, no contact forces
+motor gear          gymnasium's                100
+==================  =========================  =============================
+
+``mo-ant-fast`` is for training only: a quicker integrator, and an episode ends when the ant lies
+upside down. Any other name is looked up in gymnasium, then in mo-gymnasium.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Step(NamedTuple):
+    """What one step of every copy gives back.
+
+    ``observation`` already belongs to the next episode where one ended; ``final`` is the last
+    observation of the old one. An episode is `truncated` at the time limit and `terminated` where
+    the problem itself ends.
+    """
+
+    observation: Array
+    reward: Array
+    terminated: Mask
+    truncated: Mask
+    final: Array
+
+
+class Environment(ABC):
+    """Copies of one problem stepped together; rewards have one column an objective.
+
+    Subclasses set the attributes below and say how to begin and advance an episode; the time limit
+    and the start of the next episode are handled here.
+    """
+
+    name: str
+    copies: int
+    observation_size: int
+    action_size: int
+    objectives: tuple[str, ...]
+    horizon: int
+    elapsed: NDArray[np.int64]
+
+    @abstractmethod
+    def _begin(self, copy: int) -> Array:
+        """Put one copy at the start of an episode and return its observation."""
+
+    @abstractmethod
+    def _advance(self, actions: Array) -> tuple[Array, Array, Mask]:
+        """Step every copy; return observations, reward vectors and terminations."""
+
+    def snapshot(self) -> dict[str, NDArray[np.generic]]:
+        """State of all copies, from which `restore` continues exactly."""
+        return {"elapsed": self.elapsed.copy()}
+
+    def restore(self, snapshot: dict[str, NDArray[np.generic]]) -> Array:
+        """Continue from a snapshot; returns the observations.
+
+        A simulator that cannot be put into a given state starts its episodes afresh.
+        """
+        del snapshot
+        return self.reset(stagger=True)
+
+    def close(self) -> None:  # noqa: B027 - most simulators hold nothing
+        """Free what the simulator holds."""
+
+    def reset(self, *, stagger: bool = False) -> Array:
+        """Start every copy afresh.
+
+        With ``stagger`` the copies' first time limits are spread over the horizon, so that a short
+        segment of all copies together shows every part of an episode.
+        """
+        self.elapsed = np.zeros(self.copies, dtype=np.int64)
+        if stagger:
+            self.elapsed = np.arange(self.copies, dtype=np.int64) * self.horizon // self.copies
+        return np.stack([self._begin(copy) for copy in range(self.copies)])
+
+    def step(self, actions: NDArray[np.floating]) -> Step:
+        """Apply one action a copy; actions are clipped to [−1, 1] by the problems that need it."""
+        final, reward, terminated = self._advance(np.asarray(actions, dtype=np.float64))
+        self.elapsed += 1
+        truncated = (self.elapsed >= self.horizon) & ~terminated
+        observation = final
+        if (terminated | truncated).any():
+            observation = final.copy()
+            for copy in np.flatnonzero(terminated | truncated):
+                observation[copy] = self._begin(int(copy))
+                self.elapsed[copy] = 0
+        return Step(observation, reward, terminated, truncated, final)
+
+
+def make(name: str, copies: int, *, threads: int = 1, seed: int = 0) -> Environment:
+    """Build an environment by name.
+
+    Examples
+    --------
+    >>> make("mo-cheetah", copies=1)
+    Traceback (most recent call last):
+    ...
+    ValueError: There is no environment 'mo-cheetah': expected 'mo-ant', 'mo-ant-fast', \
+'mo-halfcheetah', or the id of a gymnasium or mo-gymnasium environment.
+    """
+    if copies < 1:
+        raise ValueError(f"An environment needs at least one copy, not {copies}.")
+    from ibcl.rl.locomotion import DEFINITIONS, Locomotion
+
+    if name in DEFINITIONS:
+        return Locomotion(name, copies, threads=threads)
+    from ibcl.rl.gymnasium_environment import GymnasiumEnvironment
+
+    return GymnasiumEnvironment(name, copies, known=tuple(sorted(DEFINITIONS)), seed=seed)

@@ -1,0 +1,258 @@
+"""Run a recipe on several seeds: train, generate policies for many preferences, score them.
+
+Everything is kept in one folder: a checkpoint a task, written after every update, and a result a
+seed. Running the same command again continues where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcl.rl.bayesian_policy_gradient import PolicyProgress
+from ibcl.rl.checkpoint import write_atomically
+from ibcl.rl.hypervolume import hypervolume
+from ibcl.rl.ibcrl import IBCRL
+from ibcl.rl.recipes import Recipe
+
+SECONDS_BETWEEN_LINES = 10.0
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One learnt task: what its mean policy returns and what it cost."""
+
+    task: str
+    preference: list[float]
+    returns: list[float]
+    updates: int
+    steps: int
+    cpu_seconds: float
+    curve: list[list[float]]
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One seed: the hypervolume and the returns of every combination of posteriors."""
+
+    seed: int
+    tasks: list[TaskResult]
+    hypervolumes: dict[str, float]
+    fronts: dict[str, list[list[float]]]
+    generation_steps: int
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of training, the scoring of mean policies during it included."""
+        return sum(task.steps for task in self.tasks)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of training."""
+        return sum(task.cpu_seconds for task in self.tasks)
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        write_atomically(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> SeedResult:
+        """Read what `save` wrote."""
+        stored = json.loads(path.read_text())
+        stored["tasks"] = [TaskResult(**task) for task in stored["tasks"]]
+        return cls(**stored)
+
+
+def even_preferences(n: int) -> NDArray[np.float64]:
+    """Spread n preferences between two objectives evenly, from (0, 1) to (1, 0).
+
+    Examples
+    --------
+    >>> even_preferences(3).tolist()
+    [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
+    """
+    first = np.linspace(0, 1, n)
+    return np.stack([first, 1 - first], axis=1)
+
+
+class ProgressLine:
+    """Tells at intervals how a seed is doing: return, KL, hypervolume so far and time left."""
+
+    def __init__(self, recipe: Recipe, seed: int, report: Report) -> None:
+        self.recipe = recipe
+        self.seed = seed
+        self.report = report
+        self.scored: list[tuple[float, ...]] = []
+        self._task = ""
+        self._finished_updates = 0
+        self._fresh_updates = 0
+        self._started = time.monotonic()
+        self._last = -SECONDS_BETWEEN_LINES
+
+    def begin(self, task: str) -> None:
+        """Name the task that the next lines are about."""
+        self._task = task
+
+    def end(self, returns: Sequence[float], updates: int) -> None:
+        """Count a finished task, whose mean policy's returns join the hypervolume."""
+        self.scored.append(tuple(returns))
+        self._finished_updates += updates
+
+    def __call__(self, progress: PolicyProgress) -> None:
+        """Report, unless the last line is too recent."""
+        self._fresh_updates += 1
+        now = time.monotonic()
+        if now - self._last < SECONDS_BETWEEN_LINES or not progress.returns:
+            return
+        self._last = now
+        left = self.recipe.updates - self._finished_updates - progress.iteration
+        seconds = (now - self._started) / self._fresh_updates * left
+        volume = hypervolume([*self.scored, progress.returns])
+        returns = ", ".join(f"{value:.0f}" for value in progress.returns)
+        self.report(
+            f"seed {self.seed}  {self._task} {progress.iteration}/{progress.iterations}  "
+            f"return ({returns})  KL {progress.kl:.0f}  hypervolume {volume:.4g}  "
+            f"{progress.steps_per_second:,.0f} steps/s  "
+            f"{seconds // 60:.0f} min {seconds % 60:02.0f} s left"
+        )
+
+
+def learner(recipe: Recipe, seed: int, threads: int = 1) -> IBCRL:
+    """Build the learner a recipe describes."""
+    return IBCRL(
+        recipe.environment,
+        training_environment=recipe.training_environment,
+        hidden=recipe.hidden,
+        copies=recipe.copies,
+        initial_std=recipe.initial_std,
+        seed=seed,
+        threads=threads,
+    )
+
+
+def train(recipe: Recipe, seed: int, folder: Path, report: Report, threads: int = 1) -> IBCRL:
+    """Learn the tasks of a recipe, continuing from the folder's checkpoints."""
+    ibcrl = learner(recipe, seed, threads)
+    line = ProgressLine(recipe, seed, report)
+    for stage in recipe.stages:
+        line.begin(stage.task)
+        result = ibcrl.learn(
+            stage.preference,
+            stage.task,
+            prior=stage.prior,
+            inference=stage.inference,
+            checkpoint=folder / f"{stage.task}.safetensors",
+            progress=line,
+        )
+        line.end(mean_returns(ibcrl, stage.task), result.updates)
+    return ibcrl
+
+
+def mean_returns(ibcrl: IBCRL, task: str) -> list[float]:
+    """Score the mean policy of a task's posterior."""
+    means = np.stack([q.mean.numpy() for q in ibcrl.knowledge.extremes(task)])
+    best: list[float] = ibcrl.returns(means).mean(0).tolist()
+    return best
+
+
+def run_seed(
+    recipe: Recipe,
+    seed: int,
+    folder: Path,
+    preferences: int = 200,
+    threads: int = 1,
+    report: Report | None = None,
+) -> SeedResult:
+    """Train one seed, generate policies for evenly spread preferences, and score them."""
+    say = report or _print
+    file = folder / f"seed-{seed}" / f"result-{preferences}.json"
+    if file.exists():
+        return SeedResult.load(file)
+    ibcrl = train(recipe, seed, file.parent, say, threads)
+    wanted = even_preferences(preferences)
+    fronts = {name: ibcrl.front(wanted, tasks) for name, tasks in recipe.combinations.items()}
+    result = SeedResult(
+        seed=seed,
+        tasks=[
+            TaskResult(
+                task,
+                list(ibcrl.preferences[task]),
+                mean_returns(ibcrl, task),
+                learnt.updates,
+                learnt.steps,
+                learnt.cpu_seconds,
+                learnt.history.tolist(),
+            )
+            for task, learnt in ibcrl.results.items()
+        ],
+        hypervolumes={name: hypervolume(returns) for name, returns in fronts.items()},
+        fronts={name: returns.tolist() for name, returns in fronts.items()},
+        generation_steps=preferences * ibcrl.scoring.horizon,
+    )
+    result.save(file)
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in result.hypervolumes.items())
+    say(
+        f"seed {seed}  hypervolume: {figures}  ({result.steps:,} steps, "
+        f"{result.cpu_seconds:.0f} CPU-seconds)"
+    )
+    return result
+
+
+def run(
+    recipe: Recipe,
+    seeds: Sequence[int],
+    folder: Path,
+    preferences: int = 200,
+    workers: int = 1,
+    threads: int = 1,
+) -> list[SeedResult]:
+    """Run all seeds, ``workers`` of them at a time."""
+    if preferences < 2:
+        raise ValueError(f"A front needs at least two preferences, not {preferences}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = [(recipe, seed, folder, preferences, threads) for seed in seeds]
+    if workers == 1 or len(seeds) == 1:
+        return [run_seed(*each) for each in arguments]
+    # Processes, one arithmetic thread each: seeds are independent, and a network this small
+    # gains nothing from more.
+    with _one_arithmetic_thread(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        jobs = [pool.submit(run_seed, *each) for each in arguments]
+        for job in as_completed(jobs):
+            job.result()
+        return [job.result() for job in jobs]
+
+
+class _one_arithmetic_thread:  # noqa: N801 - reads as the statement it is
+    """Let child processes start with one BLAS thread."""
+
+    def __enter__(self) -> None:
+        self._before = os.environ.get("OMP_NUM_THREADS")
+        os.environ["OMP_NUM_THREADS"] = "1"
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = self._before
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def rows(results: Sequence[SeedResult]) -> Iterator[tuple[int, str, float]]:
+    """(seed, figure, hypervolume) of every combination of every seed."""
+    for result in results:
+        for name, value in result.hypervolumes.items():
+            yield result.seed, name, value

@@ -1,0 +1,222 @@
+r"""IBCRL: tasks learnt one by one, then a policy for any preference between the objectives.
+
+A task is a preference over the environment's objectives, in the paper one of the extremes. Its
+posterior over policy parameters comes from Bayesian policy gradient (Algorithm 4) and goes into
+the knowledge base (Algorithm 1); a preference picks the learnt tasks around it, pools their
+posteriors and takes the highest density region (Algorithm 2), all without training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from ibcl.gaussians import DiagonalGaussian, Distribution, Gaussian
+from ibcl.knowledge import KnowledgeBase
+from ibcl.pooling import pool
+from ibcl.preference import Preference
+from ibcl.region import HighestDensityRegion
+from ibcl.rl.bayesian_policy_gradient import (
+    BayesianPolicyGradient,
+    PolicyInference,
+    ProgressCallback,
+)
+from ibcl.rl.checkpoint import Checkpoint
+from ibcl.rl.coordinates import task_weights
+from ibcl.rl.environments import Environment, make
+from ibcl.rl.policies import Floats, Normaliser, Policy
+from ibcl.rl.rollout import Sampler, episode_returns
+
+EnvironmentFactory = Callable[[int], Environment]
+
+
+@dataclass(frozen=True)
+class PreferredPolicy:
+    """What a preference asks for: a distribution over policies and its region."""
+
+    preference: Preference
+    """Over the objectives."""
+    tasks: Preference
+    """Over the learnt tasks whose posteriors were pooled."""
+    q: Distribution
+    region: HighestDensityRegion
+    architecture: Policy
+
+    def act(self, observation: ArrayLike, elapsed: int = 0) -> NDArray[np.float64]:
+        """Act by the mean policy at one observation, ``elapsed`` steps into the episode."""
+        row = np.asarray(observation, dtype=np.float64)[None]
+        action = self.architecture.act(self.q.mean.numpy()[None], row, np.array([elapsed]))
+        return np.asarray(action[0], dtype=np.float64)
+
+
+class IBCRL:
+    """Imprecise Bayesian continual reinforcement learning.
+
+    Parameters
+    ----------
+    environment
+        A name for `ibcl.rl.make`, or a function from a number of copies to an `Environment`.
+    training_environment
+        Where policies are sampled, if that is to be another one than where they are scored.
+    hidden, clock
+        The policy: sizes of its hidden layers (none is a linear policy) and its optional clock.
+    normalise
+        Whether observations are standardised by what random actions show at the start.
+    inference
+        How a task is learnt, unless `learn` is told otherwise.
+    copies
+        Environments run side by side; each samples its own policy from q.
+    initial_std
+        σ of the prior of the first task, whose mean is a freshly initialised network that does
+        next to nothing.
+    pooling, d, alpha, seed
+        As in `ibcl.IBCL`. With the default d every posterior is stored.
+    """
+
+    def __init__(
+        self,
+        environment: str | EnvironmentFactory,
+        *,
+        training_environment: str | EnvironmentFactory | None = None,
+        hidden: tuple[int, ...] = (64,),
+        clock: float | None = None,
+        normalise: bool = True,
+        inference: BayesianPolicyGradient | None = None,
+        copies: int = 16,
+        initial_std: float = 0.02,
+        pooling: str = "wasserstein",
+        d: float = 0.0,
+        alpha: float = 0.01,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        if pooling not in ("wasserstein", "mixture"):
+            raise ValueError(
+                f"pooling must be 'wasserstein' or 'mixture', not {pooling!r}: returns are no "
+                "likelihood that evidence could be taken from."
+            )
+        self._build = _factory(environment, threads, seed)
+        training = self._build
+        if training_environment is not None:
+            training = _factory(training_environment, threads, seed)
+        self.inference = inference or BayesianPolicyGradient()
+        self.pooling = pooling
+        self.alpha = alpha
+        self.seed = seed
+        self.scoring = self._build(1)
+        walkers = training(copies)
+        self.objectives = self.scoring.objectives
+        rng = np.random.default_rng([seed, 0])
+        self.policy_class = Policy(
+            walkers.observation_size,
+            walkers.action_size,
+            hidden=hidden,
+            clock=clock,
+            normaliser=Normaliser.fit(walkers, 300, rng) if normalise else None,
+        )
+        self.sampler = Sampler(walkers, self.policy_class)
+        self.search = self.inference.estimator.search(self.policy_class, len(self.objectives), seed)
+        mean = torch.tensor(self.policy_class.network.initial(rng))
+        prior = DiagonalGaussian(mean, torch.full_like(mean, initial_std))
+        self.knowledge = KnowledgeBase([prior], d=d)
+        self.preferences: dict[str, tuple[float, ...]] = {}
+        self.results: dict[str, PolicyInference] = {}
+
+    def learn(
+        self,
+        preference: Any,
+        task: str | None = None,
+        *,
+        prior: str | None = None,
+        inference: BayesianPolicyGradient | None = None,
+        checkpoint: str | Path | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> PolicyInference:
+        """Learn the task of satisfying a preference over the objectives.
+
+        Parameters
+        ----------
+        preference
+            Anything `Preference.parse` reads; an objective's name is its extreme.
+        task
+            The task's name; by default that of the one objective it asks for, or its weights.
+        prior
+            The task whose posterior is the prior; by default the one learnt last.
+        checkpoint
+            A file written after every update. If it holds a part of this very task, learning
+            continues from there, and if it holds all of it, nothing is computed again.
+        """
+        wanted = Preference.parse(preference, self.objectives)
+        name = task or _name(wanted)
+        self.knowledge.check_new(name)
+        result = (inference or self.inference).infer(
+            self.policy_class,
+            wanted.vector(),
+            self._priors(prior),
+            self.sampler,
+            self.scoring,
+            search=self.search,
+            checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
+            seed=[self.seed, 1 + len(self.preferences)],
+            progress=progress,
+        )
+        self.knowledge.add(name, result.posteriors, result.steps, result.updates)
+        self.preferences[name] = tuple(wanted.vector().tolist())
+        self.results[name] = result
+        return result
+
+    def _priors(self, task: str | None) -> Sequence[Gaussian]:
+        return self.knowledge.next_priors() if task is None else self.knowledge.extremes(task)
+
+    def policy(self, preference: Any, tasks: Sequence[str] | None = None) -> PreferredPolicy:
+        """Generate the policy of a preference over the objectives, without training.
+
+        ``tasks`` restricts what may be combined; by default, of tasks with the same preference
+        the one learnt last.
+        """
+        wanted = Preference.parse(preference, self.objectives)
+        chosen = task_weights(self._combinable(tasks), wanted.vector())
+        every = Preference({name: chosen.get(name, 0.0) for name in self.knowledge.tasks})
+        q = pool(self.knowledge, every, self.pooling)
+        region = HighestDensityRegion(q, self.alpha)
+        return PreferredPolicy(wanted, chosen, q, region, self.policy_class)
+
+    def _combinable(self, tasks: Sequence[str] | None) -> dict[str, tuple[float, ...]]:
+        if tasks is None:
+            latest = {weights: name for name, weights in self.preferences.items()}
+            return {name: weights for weights, name in latest.items()}
+        return {self.knowledge.record(name).name: self.preferences[name] for name in tasks}
+
+    def returns(self, theta: Floats) -> NDArray[np.float64]:
+        """Return vectors of parameter vectors (n, D), one episode each."""
+        environment = self._build(len(theta))
+        try:
+            rows = np.asarray(theta, dtype=np.float32)
+            return episode_returns(environment, self.policy_class, rows)[0]
+        finally:
+            environment.close()
+
+    def front(
+        self, preferences: ArrayLike, tasks: Sequence[str] | None = None
+    ) -> NDArray[np.float64]:
+        """Return vectors of the mean policies of many preferences (n, objectives)."""
+        policies = [self.policy(row, tasks) for row in np.asarray(preferences, dtype=np.float64)]
+        return self.returns(np.stack([policy.q.mean.numpy() for policy in policies]))
+
+
+def _name(preference: Preference) -> str:
+    """Name a task by its only objective, or by its weights."""
+    chosen = [objective for objective, weight in preference.items() if weight == 1]
+    return chosen[0] if chosen else str(preference).replace(",", " ")
+
+
+def _factory(environment: str | EnvironmentFactory, threads: int, seed: int) -> EnvironmentFactory:
+    if not isinstance(environment, str):
+        return environment
+    return lambda copies: make(environment, copies, threads=threads, seed=seed)

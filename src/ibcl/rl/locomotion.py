@@ -1,0 +1,212 @@
+r"""MuJoCo problems in the PG-MORL definition: HalfCheetah (speed, energy) and Ant (x, y).
+
+Each copy is one ``MjData`` advanced by ``mj_step`` exactly as gymnasium does it, warm start of the
+constraint solver included, so a trajectory is the same to the last bit. ``mj_step`` releases
+Python's lock, hence ``threads`` copies really run at the same time.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcl.rl.environments import Array, Environment, Mask
+
+try:
+    import gymnasium
+    import mujoco
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise ImportError(
+        "The locomotion problems need MuJoCo and gymnasium: pip install 'ibcl[rl]'."
+    ) from error
+
+FRAME_SKIP = 5
+HORIZON = 500
+STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+
+
+@functools.cache
+def _gymnasium_model(file: str) -> str:
+    return files(gymnasium).joinpath("envs", "mujoco", "assets", file).read_text()
+
+
+@functools.cache
+def half_cheetah_model() -> mujoco.MjModel:
+    """Return gymnasium's HalfCheetah."""
+    return mujoco.MjModel.from_xml_string(_gymnasium_model("half_cheetah.xml"))
+
+
+def ant_xml() -> str:
+    """Return gymnasium's Ant with the motor gear of the older model that PG-MORL used."""
+    return re.sub(r'gear="\d+"', 'gear="100"', _gymnasium_model("ant.xml"))
+
+
+@functools.cache
+def ant_model(*, euler: bool = False) -> mujoco.MjModel:
+    """Return the gear-100 Ant; with ``euler`` its semi-implicit Euler twin, four times as fast."""
+    model = mujoco.MjModel.from_xml_string(ant_xml())
+    if euler:
+        model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+    return model
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What makes a MuJoCo model a problem; every function takes one row a copy."""
+
+    model: Callable[[], mujoco.MjModel]
+    objectives: tuple[str, ...]
+    hidden_positions: int
+    reward: Callable[[Array, Array], Array]
+    terminated: Callable[[Array, Array], Mask]
+
+
+def half_cheetah_reward(velocity: Array, action: Array) -> Array:
+    """Speed min(4, v_x) + 1 and energy 4 − Σa² + 1.
+
+    Examples
+    --------
+    >>> half_cheetah_reward(np.array([[5.0]]), np.array([[1.0, 0.5]])).tolist()
+    [[5.0, 3.75]]
+    """
+    speed = np.minimum(4.0, velocity[:, 0]) + 1
+    energy = 4 - np.square(action).sum(1) + 1
+    return np.stack([speed, energy], axis=1)
+
+
+def ant_reward(velocity: Array, action: Array) -> Array:
+    """Speed along x and along y, each minus ½ Σa² plus 1.
+
+    Examples
+    --------
+    >>> ant_reward(np.array([[3.0, -1.0]]), np.array([[1.0, 1.0]])).tolist()
+    [[3.0, -1.0]]
+    """
+    return np.asarray(velocity + (1 - 0.5 * np.square(action).sum(1, keepdims=True)))
+
+
+def _torso_tipped(position: Array, velocity: Array) -> Mask:
+    del velocity
+    return np.asarray(~(np.abs(position[:, 2]) < np.deg2rad(50)))
+
+
+def _not_finite(position: Array, velocity: Array) -> Mask:
+    return np.asarray(~(np.isfinite(position).all(1) & np.isfinite(velocity).all(1)))
+
+
+def _not_finite_or_upside_down(position: Array, velocity: Array) -> Mask:
+    # The torso's z axis after rotation by the quaternion (w, x, y, z) has height 1 − 2(x² + y²).
+    height = 1 - 2 * np.square(position[:, 4:6]).sum(1)
+    return np.asarray(_not_finite(position, velocity) | ~(height > -0.2))
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "mo-halfcheetah": Definition(
+        half_cheetah_model, ("speed", "energy"), 1, half_cheetah_reward, _torso_tipped
+    ),
+    "mo-ant": Definition(ant_model, ("x-speed", "y-speed"), 2, ant_reward, _not_finite),
+    "mo-ant-fast": Definition(
+        functools.partial(ant_model, euler=True),
+        ("x-speed", "y-speed"),
+        2,
+        ant_reward,
+        _not_finite_or_upside_down,
+    ),
+}
+
+
+class Locomotion(Environment):
+    """Copies of one of the `DEFINITIONS`.
+
+    Examples
+    --------
+    >>> cheetah = Locomotion("mo-halfcheetah", copies=2)
+    >>> cheetah.reset().shape
+    (2, 17)
+    >>> cheetah.step(np.zeros((2, 6))).reward.shape
+    (2, 2)
+    """
+
+    def __init__(self, name: str, copies: int, *, threads: int = 1) -> None:
+        self.name = name
+        self.copies = copies
+        self.definition = DEFINITIONS[name]
+        self.model = self.definition.model()
+        self.horizon = HORIZON
+        self.objectives = self.definition.objectives
+        self.action_size = self.model.nu
+        self.observation_size = self.model.nq + self.model.nv - self.definition.hidden_positions
+        self.dt = FRAME_SKIP * float(self.model.opt.timestep)
+        self._data = [mujoco.MjData(self.model) for _ in range(copies)]
+        # Looking an attribute up on MjData costs as much as a tenth of a simulation step.
+        self._views = [(data, data.ctrl, data.qpos, data.qvel) for data in self._data]
+        self._position = np.empty((copies, self.model.nq))
+        self._velocity = np.empty((copies, self.model.nv))
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._chunks = np.array_split(np.arange(copies), min(threads, copies))
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    @property
+    def position(self) -> Array:
+        """Generalised positions of all copies after the last step, unlike observations complete."""
+        return self._position.copy()
+
+    def _begin(self, copy: int) -> Array:
+        mujoco.mj_resetData(self.model, self._data[copy])
+        mujoco.mj_forward(self.model, self._data[copy])
+        self._read([copy])
+        return np.asarray(self._observation()[copy])
+
+    def _read(self, copies: Iterable[int]) -> None:
+        for copy in copies:
+            _, _, self._position[copy], self._velocity[copy] = self._views[copy]
+
+    def _observation(self) -> Array:
+        hidden = self.definition.hidden_positions
+        return np.concatenate([self._position[:, hidden:], self._velocity], axis=1)
+
+    def _simulate(self, copies: NDArray[np.int64], actions: Array) -> None:
+        for copy in copies:
+            data, control, position, velocity = self._views[copy]
+            control[:] = actions[copy]
+            mujoco.mj_step(self.model, data, FRAME_SKIP)
+            self._position[copy] = position
+            self._velocity[copy] = velocity
+
+    def _advance(self, actions: Array) -> tuple[Array, Array, Mask]:
+        clipped = np.clip(actions, -1.0, 1.0)
+        planar = len(self.objectives)
+        before = self._position[:, :planar].copy()
+        if self._pool is None:
+            self._simulate(self._chunks[0], clipped)
+        else:
+            list(self._pool.map(lambda chunk: self._simulate(chunk, clipped), self._chunks))
+        reward = self.definition.reward((self._position[:, :planar] - before) / self.dt, clipped)
+        terminated = self.definition.terminated(self._position, self._velocity)
+        return self._observation(), reward, terminated
+
+    def snapshot(self) -> dict[str, NDArray[np.generic]]:
+        """Everything MuJoCo integrates from, the solver's warm start included."""
+        state = np.empty((self.copies, mujoco.mj_stateSize(self.model, STATE)))
+        for row, data in zip(state, self._data, strict=True):
+            mujoco.mj_getState(self.model, data, row, STATE)
+        return {"elapsed": self.elapsed.copy(), "state": state}
+
+    def restore(self, snapshot: dict[str, NDArray[np.generic]]) -> Array:
+        """Continue from a snapshot; returns the observations."""
+        self.elapsed = snapshot["elapsed"].astype(np.int64)
+        for row, data in zip(snapshot["state"], self._data, strict=True):
+            mujoco.mj_setState(self.model, data, np.asarray(row, dtype=np.float64), STATE)
+        self._read(range(self.copies))
+        return self._observation()

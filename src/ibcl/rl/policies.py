@@ -1,0 +1,158 @@
+r"""Policies π_θ: a linear map or a small tanh network from observations to actions.
+
+Many parameter vectors act at once, each on its own copy of the environment, and the gradient with
+respect to each is written out by hand: for networks this small that is twice as fast as automatic
+differentiation, and the simulator, not the arithmetic, becomes the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcl.rl.environments import Environment
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """A stack of affine layers with tanh between them, its parameters one flat vector.
+
+    Examples
+    --------
+    >>> network = Perceptron((17, 64, 6))
+    >>> network.dimension
+    1542
+    >>> theta = np.zeros((2, network.dimension))
+    >>> network.forward(theta, np.zeros((2, 5, 17)))[-1].shape
+    (2, 5, 6)
+    """
+
+    sizes: tuple[int, ...]
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of parameters."""
+        return sum((i + 1) * o for i, o in pairwise(self.sizes))
+
+    def layers(self, theta: Floats) -> list[tuple[Floats, Floats]]:
+        """View θ of shape (B, D) as weights (B, in, out) and biases (B, 1, out)."""
+        views, start = [], 0
+        for i, o in pairwise(self.sizes):
+            weight = theta[:, start : start + i * o].reshape(-1, i, o)
+            bias = theta[:, start + i * o : start + (i + 1) * o].reshape(-1, 1, o)
+            views.append((weight, bias))
+            start += (i + 1) * o
+        return views
+
+    def forward(self, theta: Floats, inputs: Floats) -> list[Floats]:
+        """Activations of every layer for inputs of shape (B, N, in); the last is the output."""
+        activations = [inputs]
+        layers = self.layers(theta)
+        for index, (weight, bias) in enumerate(layers):
+            output = activations[-1] @ weight + bias
+            activations.append(output if index == len(layers) - 1 else np.tanh(output))
+        return activations
+
+    def backward(self, theta: Floats, activations: Sequence[Floats], gradient: Floats) -> Floats:
+        """∂L/∂θ of shape (B, D) from ∂L/∂output of shape (B, N, out)."""
+        result = np.empty_like(theta)
+        views = self.layers(result)
+        layers = self.layers(theta)
+        for index in range(len(layers) - 1, -1, -1):
+            weight, bias = views[index]
+            weight[...] = activations[index].swapaxes(1, 2) @ gradient
+            bias[...] = gradient.sum(1, keepdims=True)
+            if index:
+                gradient = (gradient @ layers[index][0].swapaxes(1, 2)) * (
+                    1 - np.square(activations[index])
+                )
+        return result
+
+    def initial(self, rng: np.random.Generator, last: float = 0.01) -> Floats:
+        """Draw starting parameters: N(0, 1/in) weights, the last layer's times ``last``."""
+        theta = np.zeros((1, self.dimension))
+        layers = self.layers(theta)
+        for index, (weight, _) in enumerate(layers):
+            scale = last if index == len(layers) - 1 else 1.0
+            weight[...] = rng.normal(0, scale / np.sqrt(weight.shape[1]), weight.shape)
+        return np.asarray(theta[0], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Fixed shift and scale of the observations, shared by every policy that is to be combined."""
+
+    mean: Floats
+    std: Floats
+
+    def __call__(self, observation: Floats) -> Floats:
+        """(o − mean) / std, kept within ±10."""
+        scaled = (observation - self.mean) / self.std
+        return np.clip(scaled, -10, 10).astype(np.float32)
+
+    @classmethod
+    def fit(cls, environment: Environment, steps: int, rng: np.random.Generator) -> Normaliser:
+        """Observe an environment under uniformly random actions."""
+        seen = [environment.reset()]
+        for _ in range(steps):
+            actions = rng.uniform(-1, 1, (environment.copies, environment.action_size))
+            seen.append(environment.step(actions).observation)
+        observations = np.concatenate(seen)
+        return cls(observations.mean(0), np.maximum(observations.std(0), 1e-3))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The architecture of π_θ; the parameters θ come from outside, one row a copy.
+
+    ``clock`` is the period in steps of an optional pair of inputs (sin, cos), which lets even a
+    linear policy swing its legs.
+
+    Examples
+    --------
+    >>> policy = Policy(observation_size=3, action_size=1, hidden=())
+    >>> policy.dimension
+    4
+    >>> float(policy.act(np.array([[1.0, 0.0, 0.0, 0.5]]), np.array([[2.0, 9.0, 9.0]]))[0, 0])
+    2.5
+    """
+
+    observation_size: int
+    action_size: int
+    hidden: tuple[int, ...] = (64,)
+    clock: float | None = None
+    normaliser: Normaliser | None = field(default=None, compare=False)
+
+    @property
+    def network(self) -> Perceptron:
+        """The map from features to actions."""
+        inputs = self.observation_size + (2 if self.clock else 0)
+        return Perceptron((inputs, *self.hidden, self.action_size))
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of parameters."""
+        return self.network.dimension
+
+    def features(self, observation: Floats, elapsed: NDArray[np.int64] | None = None) -> Floats:
+        """Normalised observation, and the clock if there is one."""
+        inputs = self.normaliser(observation) if self.normaliser else observation
+        if not self.clock:
+            return inputs
+        if elapsed is None:
+            raise ValueError("A policy with a clock needs the number of steps since the start.")
+        phase = 2 * np.pi * elapsed[:, None] / self.clock
+        return np.concatenate([inputs, np.sin(phase), np.cos(phase)], axis=1).astype(inputs.dtype)
+
+    def act(
+        self, theta: Floats, observation: Floats, elapsed: NDArray[np.int64] | None = None
+    ) -> Floats:
+        """Mean actions of parameters (n, D) at observations (n, o)."""
+        features = self.features(observation, elapsed)
+        return self.network.forward(theta, features[:, None])[-1][:, 0]

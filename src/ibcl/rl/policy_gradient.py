@@ -1,0 +1,284 @@
+r"""The gradient estimator of Bayesian policy gradient: a clipped surrogate through θ = μ + σε.
+
+For each copy of the environment one ε is drawn, in mirrored pairs (ε, −ε), and its parameters
+θ = μ + σ ⊙ ε act for a short segment. With Â the generalised advantage estimate and
+ρ = π_θ(a|s) / π_θ_old(a|s) the likelihood ratio, one update ascends
+
+    E_ε E_s,a [ min(ρ Â, clip(ρ, 1±c) Â) ] − β KL(q ‖ prior) / D
+
+in μ and log σ; the chain rule gives ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ.
+
+A critic with one output an objective makes the advantage of any preference w a weighted sum, so it
+carries over from task to task. Its last output is the *trajectory* KL: the dynamics cancel in
+
+    KL(p(τ|θ) ‖ p(τ|prior)) = E Σ_t KL(π_θ(·|s_t) ‖ π_prior(·|s_t)),
+
+which the action distributions N(m, ½I) turn into ‖m_θ(s) − m_prior(s)‖² a step. It measures a
+departure from the prior by what the policy does instead of by its weights. The reward carries the
+sampled ‖a − m_prior(s)‖², equal to it in expectation up to a constant, because a likelihood-ratio
+gradient only sees what depends on the sampled action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcl.rl.policies import Floats, Perceptron, Policy
+from ibcl.rl.rollout import Sampler, Segment
+from ibcl.rl.variational import Objective, State, Variational
+
+
+class Adam:
+    """Adam's moments for one parameter vector, updated in place."""
+
+    def __init__(self, dimension: int) -> None:
+        self.first = np.zeros(dimension, dtype=np.float32)
+        self.second = np.zeros(dimension, dtype=np.float32)
+        self.count = 0
+
+    def step(self, parameters: Floats, gradient: Floats, rate: float) -> None:
+        """Descend along the gradient."""
+        self.count += 1
+        self.first += 0.1 * (gradient - self.first)
+        self.second += 0.001 * (np.square(gradient) - self.second)
+        first = self.first / (1 - 0.9**self.count)
+        second = self.second / (1 - 0.999**self.count)
+        parameters -= rate * first / (np.sqrt(second) + 1e-8)
+
+    def state(self, name: str) -> State:
+        """Arrays to store, under names that begin with ``name``."""
+        return {
+            f"{name}.first": self.first,
+            f"{name}.second": self.second,
+            f"{name}.count": np.array(self.count),
+        }
+
+    def load(self, name: str, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take the arrays back."""
+        self.first = state[f"{name}.first"].astype(np.float32)
+        self.second = state[f"{name}.second"].astype(np.float32)
+        self.count = int(state[f"{name}.count"])
+
+
+class SurrogateGradient(NamedTuple):
+    """Loss (the negative surrogate), its gradient per copy, and the mean action KL so far."""
+
+    loss: float
+    gradient: Floats
+    divergence: float
+
+
+def surrogate(
+    network: Perceptron,
+    theta: Floats,
+    features: Floats,
+    actions: Floats,
+    old_means: Floats,
+    advantages: Floats,
+    action_std: float,
+    clip: float,
+    saturation: float,
+) -> SurrogateGradient:
+    r"""Negative clipped surrogate plus a penalty on mean actions beyond ±1, and ∂/∂θ.
+
+    Arrays have shape (copies, N, …) and θ (copies, D). The penalty is
+    ``saturation`` · mean Σ max(0, \|m\| − 1)²: actions are clipped by the simulator, so without it
+    nothing pulls a saturated one back.
+    """
+    activations = network.forward(theta, features)
+    means = activations[-1]
+    count = advantages.size
+    precision = 1 / action_std**2
+    error = actions - means
+    log_ratio = 0.5 * precision * (np.square(actions - old_means) - np.square(error)).sum(-1)
+    ratio = np.exp(log_ratio)
+    clipped = np.clip(ratio, 1 - clip, 1 + clip)
+    unclipped_value, clipped_value = ratio * advantages, clipped * advantages
+    active = unclipped_value <= clipped_value
+    excess = np.maximum(np.abs(means) - 1, 0)
+    loss = -np.minimum(unclipped_value, clipped_value).mean()
+    loss += saturation * np.square(excess).sum() / count
+    gradient = -(active * unclipped_value)[..., None] * error * precision
+    gradient += 2 * saturation * excess * np.sign(means)
+    divergence = 0.5 * precision * float(np.square(means - old_means).sum(-1).mean())
+    gradient = network.backward(theta, activations, gradient / count)
+    return SurrogateGradient(float(loss), gradient, divergence)
+
+
+def generalised_advantages(
+    rewards: Floats,
+    values: Floats,
+    following: Floats,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    discount: float,
+    trace: float,
+) -> Floats:
+    r"""Â_t = Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) − V(s_t), cut at episode ends.
+
+    Time limits are no part of the problem: there V(s_{t+1}) still counts. Arrays have shape
+    (copies, T, columns).
+
+    Examples
+    --------
+    >>> one = np.ones((1, 2, 1)); never = np.zeros((1, 2), dtype=bool)
+    >>> generalised_advantages(one, 0 * one, 0 * one, never, never, 0.5, 1.0).ravel().tolist()
+    [1.5, 1.0]
+    """
+    alive = ~terminated[..., None]
+    delta = rewards + discount * following * alive - values
+    carries = discount * trace * (alive & ~truncated[..., None])
+    advantages = np.empty_like(delta)
+    running = np.zeros_like(delta[:, 0])
+    for step in range(delta.shape[1] - 1, -1, -1):
+        running = delta[:, step] + carries[:, step] * running
+        advantages[:, step] = running
+    return advantages
+
+
+@dataclass(frozen=True)
+class ClippedSurrogate:
+    """Settings of the gradient estimator; `search` starts it on a policy."""
+
+    segment: int = 128
+    epochs: int = 8
+    minibatches: int = 4
+    clip: float = 0.2
+    discount: float = 0.99
+    trace: float = 0.95
+    divergence_limit: float = 0.03
+    gradient_norm: float = 0.5
+    mean_rate: float = 7e-4
+    std_rate: float = 6e-3
+    value_rate: float = 1e-3
+    saturation: float = 0.1
+    value_hidden: tuple[int, ...] = (64,)
+
+    def search(self, policy: Policy, objectives: int, seed: int) -> SurrogateSearch:
+        """Start with a fresh critic."""
+        return SurrogateSearch(self, policy, objectives, seed)
+
+
+class SurrogateSearch:
+    """What the estimator carries from update to update: optimiser moments and the critic."""
+
+    def __init__(
+        self, settings: ClippedSurrogate, policy: Policy, objectives: int, seed: int
+    ) -> None:
+        self.settings = settings
+        self.policy = policy
+        inputs = policy.network.sizes[0]
+        self.critic = Perceptron((inputs, *settings.value_hidden, objectives + 1))
+        rng = np.random.default_rng([seed, 1])
+        self.value = self.critic.initial(rng, last=0.1)
+        self._value_adam = Adam(self.critic.dimension)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the moments of q, as a new task's gradients are others; keep the critic."""
+        self._mean_adam = Adam(self.policy.dimension)
+        self._std_adam = Adam(self.policy.dimension)
+
+    def state(self) -> State:
+        """Arrays to store in a checkpoint."""
+        return {
+            "value": self.value,
+            **self._value_adam.state("value_adam"),
+            **self._mean_adam.state("mean_adam"),
+            **self._std_adam.state("std_adam"),
+        }
+
+    def load(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from a checkpoint."""
+        self.value = state["value"].astype(np.float32)
+        self._value_adam.load("value_adam", state)
+        self._mean_adam.load("mean_adam", state)
+        self._std_adam.load("std_adam", state)
+
+    def update(
+        self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
+    ) -> dict[str, float]:
+        """Sample policies from q, roll them out, and move (μ, log σ) in place (Algorithm 4)."""
+        settings, network = self.settings, self.policy.network
+        noise = q.mirrored_noise(sampler.environment.copies, rng)
+        action_std, rate = objective.action_std, objective.rate
+        segment = sampler.segment(q.parameters(noise), settings.segment, action_std, rng)
+        prior_means = network.forward(objective.prior.mean[None], segment.features)[-1]
+        departure = np.square(segment.actions - prior_means).sum(-1, keepdims=True)
+        rewards = np.concatenate([segment.rewards, departure], axis=-1).astype(np.float32)
+
+        advantages, targets = self._advantages(segment, rewards)
+        scalar = advantages @ np.append(objective.weights, -objective.trajectory_kl).astype(
+            np.float32
+        )
+        scalar = (scalar - scalar.mean()) / (scalar.std() + 1e-8)
+
+        divergence = 0.0
+        for _ in range(settings.epochs):
+            for block in np.array_split(rng.permutation(settings.segment), settings.minibatches):
+                part = surrogate(
+                    network,
+                    q.parameters(noise),
+                    segment.features[:, block],
+                    segment.actions[:, block],
+                    segment.means[:, block],
+                    scalar[:, block],
+                    action_std,
+                    settings.clip,
+                    settings.saturation,
+                )
+                divergence = part.divergence
+                by_mean, by_log_std = q.kl_gradient(objective.prior)
+                by_mean = part.gradient.sum(0) + objective.kl_weight * by_mean
+                by_log_std = (
+                    q.std * (part.gradient * noise).sum(0) + objective.kl_weight * by_log_std
+                )
+                self._mean_adam.step(q.mean, self._limited(by_mean), rate * settings.mean_rate)
+                self._std_adam.step(q.log_std, self._limited(by_log_std), rate * settings.std_rate)
+                self._fit_critic(segment.features[:, block], targets[:, block])
+            if divergence > settings.divergence_limit:
+                break
+        return {
+            "reward": float((segment.rewards @ objective.weights).mean()),
+            "departure": float(departure.mean()),
+            "divergence": divergence,
+        }
+
+    def _limited(self, gradient: Floats) -> Floats:
+        norm = float(np.linalg.norm(gradient))
+        return gradient * min(1.0, self.settings.gradient_norm / (norm + 1e-8))
+
+    def _values(self, features: Floats) -> Floats:
+        """V per objective; the critic itself learns (1 − γ) V, which is of the rewards' size."""
+        flat = features.reshape(1, -1, features.shape[-1])
+        values = self.critic.forward(self.value[None], flat)[-1] / (1 - self.settings.discount)
+        return values.reshape(*features.shape[:-1], -1)
+
+    def _advantages(self, segment: Segment, rewards: Floats) -> tuple[Floats, Floats]:
+        values = self._values(segment.features)
+        following = np.concatenate([values[:, 1:], values[:, :1]], axis=1)
+        ends = segment.terminated | segment.truncated
+        ends[:, -1] = True
+        following[ends] = self._values(segment.following[ends])
+        advantages = generalised_advantages(
+            rewards,
+            values,
+            following,
+            segment.terminated,
+            segment.truncated,
+            self.settings.discount,
+            self.settings.trace,
+        )
+        return advantages, (values + advantages) * (1 - self.settings.discount)
+
+    def _fit_critic(self, features: Floats, targets: Floats) -> None:
+        flat = features.reshape(1, -1, features.shape[-1])
+        activations = self.critic.forward(self.value[None], flat)
+        error = activations[-1] - targets.reshape(1, -1, targets.shape[-1])
+        gradient = self.critic.backward(self.value[None], activations, error / error.shape[1])
+        self._value_adam.step(self.value, self._limited(gradient[0]), self.settings.value_rate)

@@ -1,0 +1,180 @@
+"""What a run found: tables beside the published figures, CSV files, and pictures."""
+
+from __future__ import annotations
+
+import csv
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from ibcl.rl.experiment import SeedResult, even_preferences
+from ibcl.rl.recipes import Recipe
+
+REPORTED: dict[str, dict[str, float]] = {
+    "mo-halfcheetah": {
+        "PG-MORL": 5.75e6,
+        "PD-MORL": 5.98e6,
+        "Hyper-MORL": 5.53e6,
+        "PSL-MORL": 5.92e6,
+        "IBCRL (paper)": 5.78e6,
+    },
+    "mo-ant": {
+        "PG-MORL": 5.79e6,
+        "PD-MORL": 7.05e6,
+        "Hyper-MORL": 7.49e6,
+        "PSL-MORL": 8.63e6,
+        "IBCRL (paper)": 7.67e6,
+    },
+}
+"""Hypervolumes as printed in the paper, which took the others from their own papers."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with the half width of its 95 % Student interval (NaN for one seed)."""
+
+    mean: float
+    half_width: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Estimate from one value a seed.
+
+        Examples
+        --------
+        >>> interval = Interval.of([1.0, 2.0, 3.0])
+        >>> interval.mean, round(interval.half_width, 3)
+        (2.0, 2.484)
+        """
+        n = len(values)
+        if n < 2:
+            return cls(float(values[0]), math.nan)
+        width = float(stats.t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+        return cls(float(np.mean(values)), width)
+
+    def __str__(self) -> str:
+        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width / 1e6:.3f}"
+        return f"{self.mean / 1e6:.3f}{spread}"
+
+
+def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
+    """Markdown: hypervolume × 10⁶ of ours and of the published methods."""
+    trained = len(recipe.stages)
+    count = len(results[0].fronts[next(iter(recipe.combinations))])
+    lines = [
+        "| method | hypervolume × 10⁶ | posteriors trained | combined | policies | source |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, value in REPORTED.get(recipe.environment, {}).items():
+        lines.append(f"| {name} | {value / 1e6:.2f} | | | 200 | reported |")
+    for name, tasks in recipe.combinations.items():
+        interval = Interval.of([result.hypervolumes[name] for result in results])
+        needed = trained_for(recipe, tasks)
+        lines.append(
+            f"| ours, {name} ({', '.join(tasks)}) | {interval} | {needed} of {trained} | "
+            f"{len(tasks)} | {count} | {len(results)} seeds, 95 % interval |"
+        )
+    return "\n".join(lines)
+
+
+def trained_for(recipe: Recipe, tasks: Sequence[str]) -> int:
+    """Count the tasks that had to be learnt for a combination, priors of priors included."""
+    stages = [stage.task for stage in recipe.stages]
+    needed: set[str] = set()
+    waiting = list(tasks)
+    while waiting:
+        task = waiting.pop()
+        if task in needed:
+            continue
+        needed.add(task)
+        position = stages.index(task)
+        prior = recipe.stages[position].prior
+        if prior is not None:
+            waiting.append(prior)
+        elif position:
+            waiting.append(stages[position - 1])
+    return len(needed)
+
+
+def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
+    """Markdown page: table, costs, versions."""
+    steps = np.array([result.steps for result in results])
+    cpu = np.array([result.cpu_seconds for result in results])
+    seeds = ", ".join(str(result.seed) for result in results)
+    packages = ("mujoco", "gymnasium", "moocore", "numpy", "torch")
+    lines = [
+        f"# {recipe.environment}",
+        "",
+        f"`{command}`",
+        "",
+        table(recipe, results),
+        "",
+        f"- Seeds {seeds}; reference point (0, 0); deterministic mean policies, one episode each.",
+        f"- Environment steps a seed: {steps.mean():,.0f} for training and scoring on the way, "
+        f"{results[0].generation_steps:,} more to score each set of generated policies.",
+        f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
+        f"{steps.sum() / cpu.sum():,.0f} steps a CPU-second.",
+        f"- Posteriors trained: {len(recipe.stages)}; policies generated from them without "
+        f"training: {len(results[0].fronts[next(iter(recipe.combinations))])}.",
+        f"- Versions: Python {platform.python_version()}, "
+        + ", ".join(f"{package} {version(package)}" for package in packages)
+        + ".",
+        "",
+        "Mean returns of the tasks' mean policies over the seeds:",
+        "",
+        "| task | preference | updates | return |",
+        "|---|---|---|---|",
+    ]
+    for index, task in enumerate(results[0].tasks):
+        returns = np.mean([result.tasks[index].returns for result in results], axis=0)
+        lines.append(
+            f"| {task.task} | {tuple(task.preference)} | {task.updates} | "
+            f"({', '.join(f'{value:.0f}' for value in returns)}) |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) -> None:
+    """Write hypervolumes.csv, front.csv (main figure) and curve.csv."""
+    main = next(iter(recipe.combinations))
+    with (folder / "hypervolumes.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["seed", "figure", "hypervolume", "combined", "trained", "steps", "cpu_seconds"]
+        )
+        for result in results:
+            for name, tasks in recipe.combinations.items():
+                writer.writerow(
+                    [
+                        result.seed,
+                        name,
+                        f"{result.hypervolumes[name]:.1f}",
+                        len(tasks),
+                        trained_for(recipe, tasks),
+                        result.steps,
+                        f"{result.cpu_seconds:.1f}",
+                    ]
+                )
+    with (folder / "front.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["seed", "preference_0", "preference_1", "return_0", "return_1"])
+        for result in results:
+            preferences = even_preferences(len(result.fronts[main]))
+            for weights, returns in zip(preferences, result.fronts[main], strict=True):
+                writer.writerow(
+                    [result.seed, *(f"{v:.4f}" for v in weights), *(f"{v:.1f}" for v in returns)]
+                )
+    with (folder / "curve.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["seed", "task", "update", "steps", "return_0", "return_1"])
+        for result in results:
+            for task in result.tasks:
+                for update, steps, *returns in task.curve:
+                    values = [f"{value:.1f}" for value in returns]
+                    writer.writerow([result.seed, task.task, int(update), int(steps), *values])

@@ -1,0 +1,116 @@
+"""Trajectories: short segments to learn from, whole episodes to score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcl.rl.environments import Array, Environment, make
+from ibcl.rl.policies import Floats, Policy
+
+
+@dataclass(frozen=True)
+class Segment:
+    """T consecutive steps of every copy; arrays have shape (copies, T, …).
+
+    ``following`` holds the features after each step, before any reset, from which the value of
+    what comes next is estimated.
+    """
+
+    features: Floats
+    following: Floats
+    actions: Floats
+    means: Floats
+    rewards: Array
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+class Sampler:
+    """Walks policies through an environment, one parameter vector a copy.
+
+    Examples
+    --------
+    >>> from ibcl.rl.environments import make
+    >>> cheetah = make("mo-halfcheetah", copies=2)
+    >>> policy = Policy(17, 6, hidden=())
+    >>> sampler = Sampler(cheetah, policy)
+    >>> theta = np.zeros((2, policy.dimension), dtype=np.float32)
+    >>> sampler.segment(theta, 3, 0.1, np.random.default_rng(0)).rewards.shape
+    (2, 3, 2)
+    """
+
+    def __init__(self, environment: Environment, policy: Policy) -> None:
+        self.environment = environment
+        self.policy = policy
+        self.steps = 0
+        self._observation = environment.reset(stagger=True)
+
+    def snapshot(self) -> dict[str, NDArray[np.generic]]:
+        """State from which `restore` continues exactly."""
+        return {**self.environment.snapshot(), "steps": np.array(self.steps)}
+
+    def restore(self, snapshot: dict[str, NDArray[np.generic]]) -> None:
+        """Continue from a snapshot."""
+        self.steps = int(snapshot["steps"])
+        self._observation = self.environment.restore(snapshot)
+
+    def segment(
+        self, theta: Floats, length: int, action_std: float, rng: np.random.Generator
+    ) -> Segment:
+        """Take ``length`` steps with actions N(π_θ(s), action_std²)."""
+        environment, policy = self.environment, self.policy
+        copies, outputs = environment.copies, environment.action_size
+        noise = action_std * rng.standard_normal((length, copies, outputs), dtype=np.float32)
+        features = policy.features(self._observation, environment.elapsed)
+        rows = []
+        for step in range(length):
+            means = policy.network.forward(theta, features[:, None])[-1][:, 0]
+            actions = means + noise[step]
+            elapsed = environment.elapsed + 1
+            outcome = environment.step(actions)
+            following = policy.features(outcome.final, elapsed)
+            rows.append((features, following, actions, means, *outcome[1:4]))
+            self._observation = outcome.observation
+            features = following
+            if (outcome.terminated | outcome.truncated).any():
+                features = policy.features(outcome.observation, environment.elapsed)
+        self.steps += length * copies
+        return Segment(*(np.stack(column, axis=1) for column in zip(*rows, strict=True)))
+
+    def episodes(self, theta: Floats) -> Array:
+        """Return vectors of one whole episode a copy, without action noise."""
+        returns, steps = episode_returns(self.environment, self.policy, theta)
+        self.steps += steps
+        return returns
+
+
+def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> tuple[Array, int]:
+    """Undiscounted returns of one episode a copy, acting by the mean action, and the steps taken.
+
+    ``theta`` has one row a copy; the returns have shape (copies, objectives).
+    """
+    observation = environment.reset()
+    returns = np.zeros((environment.copies, len(environment.objectives)))
+    running = np.ones(environment.copies, dtype=bool)
+    steps = 0
+    for _ in range(environment.horizon):
+        outcome = environment.step(policy.act(theta, observation, environment.elapsed))
+        returns[running] += outcome.reward[running]
+        steps += environment.copies
+        running &= ~(outcome.terminated | outcome.truncated)
+        observation = outcome.observation
+        if not running.any():
+            break
+    return returns, steps
+
+
+def score(name: str, policy: Policy, theta: Floats, *, threads: int = 1) -> Array:
+    """Return vectors of n parameter vectors in the environment of that name, one episode each."""
+    environment = make(name, copies=len(theta), threads=threads)
+    try:
+        return episode_returns(environment, policy, np.asarray(theta, dtype=np.float32))[0]
+    finally:
+        environment.close()

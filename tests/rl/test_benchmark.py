@@ -1,0 +1,132 @@
+"""The whole benchmark on a recipe of one update a task: files, figures and continuation."""
+
+import csv
+import json
+from collections import defaultdict
+
+import pytest
+
+pytest.importorskip("mujoco")
+pytest.importorskip("moocore")
+pytest.importorskip("matplotlib")
+
+import typer
+from typer.testing import CliRunner
+
+from ibcl.cli.rl import rl
+from ibcl.rl import BayesianPolicyGradient
+from ibcl.rl.experiment import run
+from ibcl.rl.hypervolume import hypervolume
+from ibcl.rl.recipes import RECIPES, Recipe, Stage, recipe
+from ibcl.rl.report import REPORTED, Interval, trained_for
+
+ONE_UPDATE = BayesianPolicyGradient(iterations=1)
+TINY = Recipe(
+    "mo-halfcheetah",
+    stages=(
+        Stage("energy", (0.0, 1.0), ONE_UPDATE),
+        Stage("middle", (0.5, 0.5), ONE_UPDATE),
+        Stage("speed", (1.0, 0.0), ONE_UPDATE, prior="energy"),
+    ),
+    combinations={"all": ("energy", "middle", "speed"), "extremes": ("energy", "speed")},
+    copies=2,
+    hidden=(),
+)
+
+
+@pytest.fixture
+def app(monkeypatch):
+    monkeypatch.setitem(RECIPES, "mo-halfcheetah", TINY)
+    application = typer.Typer()
+    application.command()(rl)
+    return application
+
+
+def test_the_command_writes_what_it_counted(app, tmp_path):
+    arguments = ["mo-halfcheetah", "--seeds", "2", "--preferences", "4", "--workers", "1"]
+    outcome = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
+    assert outcome.exit_code == 0, outcome.output
+    for picture in ("front.png", "curves.png", "frames.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "front.csv").open() as file:
+        points = defaultdict(list)
+        for row in csv.DictReader(file):
+            points[row["seed"]].append([float(row["return_0"]), float(row["return_1"])])
+    assert {seed: len(rows) for seed, rows in points.items()} == {"0": 4, "1": 4}
+    with (tmp_path / "hypervolumes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        if row["figure"] == "all":
+            assert float(row["hypervolume"]) == pytest.approx(
+                hypervolume(points[row["seed"]]), rel=1e-3
+            )
+        # Three tasks of one update of 2 x 128 steps, and one scoring episode each.
+        assert int(row["steps"]) == 3 * (2 * 128 + 500)
+    assert {(row["figure"], row["combined"], row["trained"]) for row in rows} == {
+        ("all", "3", "3"),
+        ("extremes", "2", "2"),
+    }
+    text = (tmp_path / "summary.md").read_text()
+    assert "| PD-MORL | 5.98 |" in text
+    assert "ours, extremes (energy, speed)" in text
+
+
+def test_a_finished_seed_is_not_run_again_and_processes_agree_with_one(tmp_path):
+    alone = run(TINY, [3, 4], tmp_path / "alone", preferences=2)
+    together = run(TINY, [3, 4], tmp_path / "together", preferences=2, workers=2)
+    assert [result.fronts for result in alone] == [result.fronts for result in together]
+    file = tmp_path / "alone" / "seed-3" / "result-2.json"
+    stored = json.loads(file.read_text())
+    stored["hypervolumes"]["all"] = 42.0
+    file.write_text(json.dumps(stored))
+    again = run(TINY, [3], tmp_path / "alone", preferences=2)
+    assert again[0].hypervolumes["all"] == 42.0
+
+
+def test_an_unknown_environment_is_one_sentence(app, tmp_path):
+    arguments = ["mo-cheetah", "--seeds", "1", "--output", str(tmp_path)]
+    outcome = CliRunner().invoke(app, arguments)
+    assert isinstance(outcome.exception, ValueError)
+    assert str(outcome.exception).startswith("There is no environment 'mo-cheetah'")
+
+
+@pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
+def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
+    plan = recipe(name)
+    tasks = [stage.task for stage in plan.stages]
+    assert len(set(tasks)) == len(tasks)
+    for position, stage in enumerate(plan.stages):
+        assert stage.prior is None or stage.prior in tasks[:position]
+    for combined in plan.combinations.values():
+        assert set(combined) <= set(tasks)
+        assert len(combined) <= 5
+        preferences = {plan.stages[tasks.index(task)].preference for task in combined}
+        assert {(0.0, 1.0), (1.0, 0.0)} <= preferences
+    assert name in REPORTED
+
+
+def test_the_priors_of_priors_count_as_trained():
+    chain = Recipe(
+        "mo-halfcheetah",
+        stages=(
+            Stage("a", (0.0, 1.0), ONE_UPDATE),
+            Stage("b", (1.0, 0.0), ONE_UPDATE),
+            Stage("c", (0.5, 0.5), ONE_UPDATE),
+            Stage("d", (1.0, 0.0), ONE_UPDATE, prior="a"),
+        ),
+        combinations={},
+    )
+    assert trained_for(chain, ["a", "d"]) == 2
+    assert trained_for(chain, ["c"]) == 3
+    assert trained_for(chain, ["c", "d"]) == 4
+
+
+def test_an_interval_covers_its_mean_at_the_stated_rate():
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    samples = rng.normal(5.0, 2.0, (4000, 9))
+    covered = [
+        abs(interval.mean - 5) <= interval.half_width for interval in map(Interval.of, samples)
+    ]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.015)

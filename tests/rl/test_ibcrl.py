@@ -1,0 +1,193 @@
+"""IBCRL on problems whose optimal front is known."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("moocore")
+
+from known_fronts import LinearQuadratic, TwoGoals
+
+from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
+from ibcl.rl.evolution import EvolutionStrategies
+from ibcl.rl.experiment import even_preferences
+from ibcl.rl.hypervolume import hypervolume
+from ibcl.rl.ibcrl import IBCRL
+from ibcl.rl.policy_gradient import ClippedSurrogate
+
+GRADIENT = BayesianPolicyGradient(
+    iterations=150,
+    estimator=ClippedSurrogate(
+        segment=20, epochs=4, discount=0.8, mean_rate=0.01, std_rate=0.01, value_rate=5e-3
+    ),
+    action_std=(0.3, 0.1),
+    rate=(1.0, 0.1),
+    kl_weight=1e-6,
+)
+EVOLUTION = BayesianPolicyGradient(
+    iterations=300,
+    estimator=EvolutionStrategies(mean_rate=1.0, std_rate=0.1),
+    rate=(1.0, 0.2),
+    std_bounds=(0.03, 1.0),
+    kl_weight=1e-6,
+)
+METHODS = {"gradient": (GRADIENT, 0.05), "evolution": (EVOLUTION, 0.3)}
+
+
+def learnt(environment, method, seed=0, **options):
+    inference, initial_std = METHODS[method]
+    ibcrl = IBCRL(
+        environment,
+        hidden=(),
+        normalise=False,
+        inference=inference,
+        initial_std=initial_std,
+        seed=seed,
+        **options,
+    )
+    ibcrl.learn((0.0, 1.0), "second")
+    ibcrl.learn((1.0, 0.0), "first")
+    return ibcrl
+
+
+def test_the_riccati_gains_lie_between_the_extremes_and_are_pareto_optimal():
+    gains = [LinearQuadratic.optimal_gain((w, 1 - w)) for w in np.linspace(0.05, 0.95, 10)]
+    assert gains == sorted(gains)
+    assert 0 < gains[0] < gains[-1] < 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_linear_quadratic_front_within_two_percent(method):
+    ibcrl = learnt(LinearQuadratic, method)
+    reference = (-LinearQuadratic.horizon - 1.0, -1.1)
+    known = hypervolume(
+        [LinearQuadratic.returns(gain) for gain in np.linspace(0, 1, 4001)], reference
+    )
+    reached = hypervolume(ibcrl.front(even_preferences(200)), reference)
+    assert reached > 0.98 * known
+    assert reached < 1.001 * known
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_goals_front_within_two_percent(method):
+    ibcrl = learnt(TwoGoals, method)
+    known = hypervolume([TwoGoals.best_returns(w) for w in even_preferences(2001)])
+    reached = hypervolume(ibcrl.front(even_preferences(200)))
+    assert reached > 0.98 * known
+    assert reached < 1.001 * known
+
+
+def test_a_seed_fixes_everything_and_another_changes_it():
+    short = BayesianPolicyGradient(iterations=5, estimator=GRADIENT.estimator)
+    means = []
+    for seed in (3, 3, 4):
+        ibcrl = IBCRL(TwoGoals, hidden=(4,), inference=short, seed=seed)
+        ibcrl.learn("left")
+        ibcrl.learn("right")
+        means.append(ibcrl.policy((0.3, 0.7)).q.mean.numpy())
+    np.testing.assert_array_equal(means[0], means[1])
+    assert not np.array_equal(means[0], means[2])
+
+
+class InterruptedRunError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("stop", [1, 7, 20])
+def test_an_interrupted_run_resumes_exactly(tmp_path, method, stop):
+    inference, initial_std = METHODS[method]
+    inference = BayesianPolicyGradient(
+        iterations=12, estimator=inference.estimator, score_every=3, action_std=(0.2,)
+    )
+
+    def fresh():
+        return IBCRL(TwoGoals, hidden=(3,), inference=inference, initial_std=initial_std, seed=1)
+
+    def run(ibcrl, folder, interrupt_after=None):
+        updates = 0
+
+        def count(_):
+            nonlocal updates
+            updates += 1
+            if updates == interrupt_after:
+                raise InterruptedRunError
+
+        ibcrl.learn("left", checkpoint=folder / "left.safetensors", progress=count)
+        ibcrl.learn("right", checkpoint=folder / "right.safetensors", progress=count)
+
+    straight = fresh()
+    run(straight, tmp_path / "straight")
+    with pytest.raises(InterruptedRunError):
+        run(fresh(), tmp_path / "broken", interrupt_after=stop)
+    resumed = fresh()
+    run(resumed, tmp_path / "broken")
+    for task in straight.knowledge.tasks:
+        (ours,), (theirs,) = straight.knowledge.extremes(task), resumed.knowledge.extremes(task)
+        np.testing.assert_array_equal(ours.mean, theirs.mean)
+        np.testing.assert_array_equal(ours.std, theirs.std)
+        assert straight.results[task].steps == resumed.results[task].steps
+        np.testing.assert_array_equal(straight.results[task].history, resumed.results[task].history)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    file = tmp_path / "task.safetensors"
+    for iterations, outcome in [(2, None), (3, "other settings")]:
+        inference = BayesianPolicyGradient(iterations=iterations, estimator=GRADIENT.estimator)
+        ibcrl = IBCRL(TwoGoals, hidden=(), inference=inference)
+        if outcome is None:
+            ibcrl.learn("left", checkpoint=file)
+        else:
+            with pytest.raises(ValueError, match=outcome):
+                ibcrl.learn("left", checkpoint=file)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="damaged"):
+        IBCRL(TwoGoals, hidden=(), inference=GRADIENT).learn("left", checkpoint=file)
+
+
+def test_vertices_give_back_the_tasks_and_regions_hold_their_mass():
+    short = BayesianPolicyGradient(iterations=3, estimator=GRADIENT.estimator)
+    ibcrl = IBCRL(TwoGoals, hidden=(), inference=short, alpha=0.1)
+    ibcrl.learn("left")
+    ibcrl.learn("right")
+    left = ibcrl.policy((1.0, 0.0))
+    stored = ibcrl.knowledge.extremes("left")[0]
+    np.testing.assert_array_equal(left.q.mean, stored.mean)
+    between = ibcrl.policy((0.25, 0.75))
+    inside = between.region.contains(between.q.sample(4000)).double().mean()
+    assert float(inside) == pytest.approx(0.9, abs=0.025)
+    assert between.act(np.zeros(2)).shape == (2,)
+
+
+def test_neighbours_are_combined_and_the_latest_of_equal_tasks():
+    short = BayesianPolicyGradient(iterations=1, estimator=GRADIENT.estimator)
+    ibcrl = IBCRL(TwoGoals, hidden=(), inference=short)
+    ibcrl.learn("left", "a")
+    ibcrl.learn((0.4, 0.6), "b")
+    ibcrl.learn("right", "c", prior="a")
+    ibcrl.learn("left", "d", prior="b")
+    assert dict(ibcrl.policy((0.7, 0.3)).tasks) == pytest.approx({"d": 0.5, "b": 0.5, "c": 0.0})
+    assert dict(ibcrl.policy((0.1, 0.9)).tasks) == pytest.approx({"d": 0, "b": 0.25, "c": 0.75})
+    assert dict(ibcrl.policy((0.7, 0.3), ["a", "c"]).tasks) == pytest.approx({"a": 0.7, "c": 0.3})
+    with pytest.raises(ValueError, match="lies outside the tasks"):
+        ibcrl.policy((0.7, 0.3), ["b", "c"])
+    with pytest.raises(ValueError, match="Unknown task 'e'"):
+        ibcrl.policy((0.7, 0.3), ["e", "c"])
+    with pytest.raises(ValueError, match="learnt already"):
+        ibcrl.learn("left", "a")
+    with pytest.raises(ValueError, match="Unknown task 'nobody'"):
+        ibcrl.learn("left", "f", prior="nobody")
+
+
+def test_bad_input_gives_one_sentence():
+    with pytest.raises(ValueError, match="must be even, not 3"):
+        IBCRL(TwoGoals, hidden=(), copies=3).learn("left")
+    with pytest.raises(ValueError, match="2 tasks"):
+        IBCRL(TwoGoals, hidden=()).learn((0.2, 0.3, 0.5))
+    with pytest.raises(ValueError, match="sum to 1"):
+        IBCRL(TwoGoals, hidden=()).learn((0.2, 0.3))
+    with pytest.raises(ValueError, match="trajectory KL"):
+        IBCRL(
+            TwoGoals,
+            hidden=(),
+            inference=BayesianPolicyGradient(estimator=EvolutionStrategies(), trajectory_kl=(1.0,)),
+        ).learn("left")
