@@ -35,7 +35,7 @@ class TaskRecord:
     pointers: tuple[bool, ...]
     """True where a posterior stored earlier stands in for the learnt one."""
     distances: tuple[float | None, ...]
-    """W2/√D from each learnt posterior to the nearest one stored before; None for the first."""
+    """W2/√D from each learnt posterior to the nearest one stored before; None where not needed."""
     samples: int = 0
     updates: int = 0
 
@@ -134,20 +134,24 @@ class KnowledgeBase:
             return self.priors
         return tuple(self.stored[index] for index in self.records[-1].posteriors)
 
-    def nearest(self, posterior: Gaussian) -> tuple[int, float] | None:
+    def nearest(self, posterior: Gaussian, among: int | None = None) -> tuple[int, float] | None:
         """Position of and distance W2/√D to the nearest stored posterior; None if none is stored.
 
         The distance of the means bounds W2 from below, which spares most of the costly distances
         between dense Gaussians.
+
+        Parameters
+        ----------
+        among
+            Look only at so many posteriors, the first ones stored.
         """
-        bounds = [
-            float((posterior.mean.double() - other.mean.double()).norm()) for other in self.stored
-        ]
+        stored = self.stored[:among]
+        bounds = [float((posterior.mean.double() - q.mean.double()).norm()) for q in stored]
         best: tuple[int, float] | None = None
         for index in sorted(range(len(bounds)), key=bounds.__getitem__):
             if best is not None and bounds[index] >= best[1]:
                 break
-            distance = posterior.wasserstein(self.stored[index])
+            distance = posterior.wasserstein(stored[index])
             if best is None or distance < best[1]:
                 best = (index, distance)
         return best and (best[0], best[1] / math.sqrt(self.dimension))
@@ -163,7 +167,8 @@ class KnowledgeBase:
             )
         for posterior in posteriors:
             self.priors[0]._same_dimension(posterior)
-        found = [self.nearest(posterior) for posterior in posteriors]
+        # Without a threshold no distance can matter, and dense ones are costly: see `report`.
+        found = [self.nearest(posterior) if self.d else None for posterior in posteriors]
         pointers = tuple(near is not None and near[1] < self.d for near in found)
         stored = list(self.stored)
         positions = []
@@ -242,6 +247,10 @@ class KnowledgeBase:
         scale = math.sqrt(self.dimension)
         seen: set[int] = set()
         for number, record in enumerate(self.records, start=1):
+            distances = record.distances
+            if None in distances and seen:
+                found = [self.nearest(self.stored[i], len(seen)) for i in record.posteriors]
+                distances = tuple(None if near is None else near[1] for near in found)
             seen.update(record.posteriors)
             rows.append(
                 Growth(
@@ -249,8 +258,8 @@ class KnowledgeBase:
                     number * len(self.priors),
                     len(seen),
                     sum(self.stored[index].nbytes for index in seen),
-                    record.distances,
-                    tuple(None if x is None else x * scale for x in record.distances),
+                    distances,
+                    tuple(None if x is None else x * scale for x in distances),
                 )
             )
         return rows

@@ -6,8 +6,9 @@ A preference w gives task k the weight w_k, split over its m extreme elements in
 * ``mixture``, the definition of a credal set's members: q_w(θ) = Σ_kj β_kj q_kj(θ).
 * ``wasserstein``, the barycentre under the 2-Wasserstein distance, which is what averaging means
   and standard deviations of diagonal Gaussians is.
-* ``evidence``, the posterior of the preference-weighted problem: q_w(θ) ∝ q₀(θ) Π_kj ℓ_kj(θ)^(K β_kj)
-  for K tasks, with each task's likelihood kept as the Gaussian factor ℓ_kj = q_kj / q_{k−1,j}.
+* ``evidence``, the posterior of the preference-weighted problem of K tasks:
+  q_w(θ) ∝ q₀(θ) Π_kj ℓ_kj(θ)^(K β_kj), with each task's likelihood kept as the Gaussian factor
+  ℓ_kj = q_kj / q_{k−1,j}.
 
 To add a rule, write a class with the two methods of `PoolingRule` and add its line to `RULES`.
 """

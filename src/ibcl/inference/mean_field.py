@@ -100,7 +100,7 @@ class MeanFieldVI:
         for _ in range(self.epochs):
             order = torch.randperm(data.size, generator=generator)
             x, y = data.x[order], data.y[order]
-            loss = 0.0
+            loss = torch.zeros(())
             for begin in range(0, data.size, self.batch_size):
                 batch = slice(begin, begin + self.batch_size)
                 rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * updates / total))
