@@ -1,5 +1,7 @@
 """Baselines: one file a method, each reading like its paper, all behind one interface.
 
+IBCL's own variants stand behind it too (`ibcl.baselines.ibcl_methods`).
+
 Examples
 --------
 >>> import torch
@@ -16,6 +18,6 @@ torch.Size([2, 2, 1])
 
 from ibcl.baselines.baseline import Baseline
 from ibcl.baselines.method import Method
-from ibcl.baselines.registry import BASELINES, create, options
+from ibcl.baselines.registry import BASELINES, IBCL_VARIANTS, METHODS, create, options
 
-__all__ = ["BASELINES", "Baseline", "Method", "create", "options"]
+__all__ = ["BASELINES", "IBCL_VARIANTS", "METHODS", "Baseline", "Method", "create", "options"]

@@ -34,7 +34,8 @@ class Baseline(ABC):
         Any module; networks of linear layers (`ibcl.networks.linear`, `ibcl.networks.mlp`) are
         fastest.
     epochs, batch_size, learning_rate
-        Of Adam, afresh at every task. A minibatch is the same for the models of all preferences.
+        Of Adam, afresh at every task; the learning rate falls to zero along a cosine. A minibatch
+        is the same for the models of all preferences.
     weight_decay
         λ of a penalty ½ λ ‖θ‖² on every model's loss.
     likelihood
@@ -92,7 +93,10 @@ class Baseline(ABC):
             raise ValueError(
                 f"Task {task!r} has been learnt already; give the next one a new name."
             )
-        weights = preference_matrix(np.atleast_2d(np.asarray(preferences)), [*self.tasks, task])
+        matrix = np.atleast_2d(np.asarray(preferences))
+        if not len(matrix):
+            raise ValueError(f"Give at least one preference with task {task!r}.")
+        weights = preference_matrix(matrix, [*self.tasks, task])
         self.thetas = self.fit(self._checked(train), torch.as_tensor(weights, dtype=torch.float32))
         self.tasks.append(task)
 
@@ -118,9 +122,12 @@ class Baseline(ABC):
             weight_decay=self.weight_decay,
             fused=True,
         )
+        steps = self.epochs * math.ceil(samples / self.batch_size)
+        schedule = iter(0.5 * (1 + math.cos(math.pi * step / steps)) for step in range(steps))
         for epoch in range(self.epochs):
             for rows in torch.split(torch.randperm(samples, generator=generator), self.batch_size):
                 thetas.grad = gradient(thetas, rows, epoch)
+                optimiser.param_groups[0]["lr"] = self.learning_rate * next(schedule)
                 optimiser.step()
                 self.updates += len(thetas)
         thetas.requires_grad_(False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -20,7 +20,7 @@ class Method(Protocol):
     only writes the rows down.
     """
 
-    name: str
+    name: ClassVar[str]
 
     @property
     def updates(self) -> int:

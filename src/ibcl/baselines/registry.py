@@ -1,4 +1,4 @@
-"""The baselines by name. A new one is a file of its own and a line in the list here."""
+"""The methods by name. A new one is a file of its own and a line in the list here."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from ibcl.baselines.der import DER
 from ibcl.baselines.derpp import DERPlusPlus
 from ibcl.baselines.fine_tuning import FineTuning
 from ibcl.baselines.gem import GEM
+from ibcl.baselines.ibcl_methods import IBCLEvidence, IBCLMethod, IBCLMixture, IBCLWasserstein
 from ibcl.baselines.l2p import L2P
+from ibcl.baselines.method import Method
 from ibcl.baselines.oracle import Oracle
 from ibcl.baselines.vcl import VCL
 
 BASELINES: dict[str, type[Baseline]] = {
-    baseline.name: baseline
-    for baseline in (
+    method.name: method
+    for method in (
         FineTuning,
         Oracle,
         ConvexCombination,
@@ -34,19 +36,25 @@ BASELINES: dict[str, type[Baseline]] = {
     )
 }
 
+IBCL_VARIANTS: dict[str, type[IBCLMethod]] = {
+    method.name: method for method in (IBCLWasserstein, IBCLMixture, IBCLEvidence)
+}
+
+METHODS: dict[str, type[Any]] = {**IBCL_VARIANTS, **BASELINES}
+
 
 def options(name: str) -> tuple[str, ...]:
-    """Names of the settings a baseline takes besides its network.
+    """Names of the settings a method takes besides its network.
 
     Examples
     --------
     >>> "memory" in options("gem"), "memory" in options("oracle")
     (True, False)
     """
-    if name not in BASELINES:
-        raise ValueError(f"Unknown baseline {name!r}; known are {', '.join(BASELINES)}.")
+    if name not in METHODS:
+        raise ValueError(f"Unknown method {name!r}; known are {', '.join(METHODS)}.")
     found: dict[str, None] = {}
-    for base in BASELINES[name].__mro__:
+    for base in METHODS[name].__mro__:
         if "__init__" in vars(base):
             for parameter in inspect.signature(vars(base)["__init__"]).parameters.values():
                 if parameter.kind is parameter.KEYWORD_ONLY:
@@ -54,8 +62,8 @@ def options(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def create(name: str, network: nn.Module, **settings: Any) -> Baseline:
-    """Make a baseline by its name.
+def create(name: str, network: nn.Module, **settings: Any) -> Method:
+    """Make a method by its name.
 
     Examples
     --------
@@ -63,9 +71,11 @@ def create(name: str, network: nn.Module, **settings: Any) -> Baseline:
     >>> create("derpp", networks.linear(3), memory=200, learning_rate=1e-2).memory
     200
     """
-    unknown = [setting for setting in settings if setting not in options(name)]
+    known = options(name)
+    unknown = [setting for setting in settings if setting not in known]
     if unknown:
         raise ValueError(
-            f"{name} has no setting {', '.join(unknown)}; it takes {', '.join(options(name))}."
+            f"{name} has no setting {', '.join(unknown)}; it takes {', '.join(known)}."
         )
-    return BASELINES[name](network, **settings)
+    method: Method = METHODS[name](network, **settings)
+    return method

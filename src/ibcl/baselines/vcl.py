@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ibcl.baselines.baseline import Baseline, at_least, positive
-from ibcl.baselines.per_sample import per_sample_gradients
+from ibcl.baselines.models import ManyModels, affine
 from ibcl.baselines.rehearsal import Pool, choose_samples
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.tasks import TaskData
@@ -24,9 +23,9 @@ class VCL(Baseline):
 
         N · E_{θ~q} [ Σ_j w_j L_j(θ) ] + KL(q ‖ q_{i−1}),
 
-    the negative ELBO when there is one task. The expectation is taken with one draw a step, shared
-    by all preferences. q_0 = N(0, `prior_std`² I); the first task starts from a small random mean
-    and std `initial_std`, later ones from q_{i−1}.
+    the negative ELBO when there is one task. The expectation is taken with one draw a step
+    (`noisy_outputs`), with the same noise for all preferences. q_0 = N(0, `prior_std`² I); the
+    first task starts from a small random mean and std `initial_std`, later ones from q_{i−1}.
 
     The memory is a random coreset a task. In the VCL paper a coreset is left out of the posterior
     that is passed on; in rehearsal it is seen again at every task, as the preferences need it.
@@ -81,21 +80,21 @@ class VCL(Baseline):
     ) -> Tensor:
         """Descend on the negative ELBO a sample; a row holds a posterior's μ and log σ."""
         data, importance = pool.data, pool.importance(preferences)
-        dimension, N = self.network.dimension, pool.size
-        m, precision = self.prior.mean, self.prior.std.square().reciprocal()
+        m, precision, N = self.prior.mean, self.prior.std.square().reciprocal(), pool.size
         posteriors = start.clone()
 
         def gradient(posteriors: Tensor, rows: Tensor, _: int) -> Tensor:
-            mean, log_std = posteriors.detach().chunk(2, 1)
-            std = log_std.exp()
-            noise = torch.randn(dimension, generator=generator)
-            theta = torch.addcmul(mean, std, noise)
-            losses = partial(self.loss, y=data.y[rows])
-            samples = per_sample_gradients(self.models, theta, data.x[rows], losses)
-            slope = samples.combine(importance[:, rows] / len(rows))
-            # KL(N(μ, σ²) ‖ N(m, s²)) has derivatives (μ−m)/s² by μ and σ²/s² − 1 by log σ.
-            by_mean = slope + (mean - m) * (precision / N)
-            by_log_std = slope * noise * std + (std.square() * precision - 1) / N
+            mean, log_std = (part.clone() for part in posteriors.detach().chunk(2, 1))
+            variance = (2 * log_std).exp().requires_grad_()
+            outputs = noisy_outputs(
+                self.models, mean.requires_grad_(), variance, data.x[rows], generator
+            )
+            expected = (importance[:, rows] * self.loss(outputs, data.y[rows])).mean(1).sum()
+            by_mean, by_variance = torch.autograd.grad(expected, (mean, variance))
+            with torch.no_grad():
+                # KL(N(μ, σ²) ‖ N(m, s²)) has derivatives (μ−m)/s² by μ and σ²/s² − 1 by log σ.
+                by_mean += (mean - m) * (precision / N)
+                by_log_std = variance * (2 * by_variance + precision / N) - 1 / N
             return torch.cat([by_mean, by_log_std], 1)
 
         self.descend(posteriors, N, gradient, generator)
@@ -106,3 +105,40 @@ class VCL(Baseline):
         """Bytes of the samples kept and of the prior of the next task."""
         samples = sum(task.x.nbytes + task.y.nbytes for task in self.memories)
         return samples + (0 if self.thetas is None else self.prior.nbytes)
+
+
+def noisy_outputs(
+    models: ManyModels, mean: Tensor, variance: Tensor, x: Tensor, generator: torch.Generator
+) -> Tensor:
+    r"""Draw f(θ, x) with θ ~ N(mean, variance) of every model, of shape (P, n, outputs).
+
+    In a network of linear layers, by local reparametrisation (Kingma, Salimans and Welling, 2015):
+    a layer's output given its input h is Gaussian with mean h μᵀ and variance h² (σ²)ᵀ, and drawing
+    it for every sample makes far less noisy gradients than drawing θ once for all. In any other
+    network θ = μ + σ ε. The noise is the same for all models.
+
+    Examples
+    --------
+    >>> from ibcl.networks import FlatNetwork, linear
+    >>> models = ManyModels(FlatNetwork(linear(1)))
+    >>> mean, none = torch.tensor([[2.0, 1.0]]), torch.zeros(1, 2)
+    >>> noisy_outputs(models, mean, none, torch.tensor([[3.0]]), torch.Generator())
+    tensor([[[7.]]])
+    """
+    if models.layers is None:
+        noise = torch.randn(mean.shape[1], generator=generator)
+        return models(mean + variance.sqrt() * noise, x)
+    means = iter(models.network.unflatten(mean).values())
+    variances = iter(models.network.unflatten(variance).values())
+    hidden = x.expand(len(mean), *x.shape)
+    for layer in models.layers:
+        if isinstance(layer, nn.Linear):
+            bias = layer.bias is not None
+            centre = affine(hidden, next(means), next(means) if bias else None)
+            spread = affine(hidden.square(), next(variances), next(variances) if bias else None)
+            noise = torch.randn(centre.shape[1:], generator=generator)
+            # Where an input is all zeros the spread is 0, and a root's slope there is infinite.
+            hidden = torch.addcmul(centre, spread.clamp(min=1e-30).sqrt(), noise)
+        else:
+            hidden = layer(hidden)
+    return hidden
