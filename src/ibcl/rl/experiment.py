@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -249,10 +249,3 @@ class _one_arithmetic_thread:  # noqa: N801 - reads as the statement it is
 
 def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def rows(results: Sequence[SeedResult]) -> Iterator[tuple[int, str, float]]:
-    """(seed, figure, hypervolume) of every combination of every seed."""
-    for result in results:
-        for name, value in result.hypervolumes.items():
-            yield result.seed, name, value

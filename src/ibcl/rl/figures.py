@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ibcl.rl.experiment import SeedResult
-from ibcl.rl.frames import film, render
+from ibcl.rl.frames import draw_strip, film
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Recipe
@@ -80,10 +80,8 @@ def draw_frames(
     figure = _figure(8, 1.0 * len(policies))
     for row, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
         model, positions = film(recipe.environment, ibcrl.policy_class, mean)
-        strip = np.concatenate(render(model, positions), axis=1)
         axes: Any = figure.add_subplot(len(policies), 1, row + 1)
-        axes.imshow(strip)
-        axes.set_axis_off()
+        draw_strip(axes, model, positions)
         label = ", ".join(f"{weight:.2f}" for weight in weights)
         axes.set_title(
             f"preference ({label}): returns ({value[0]:.0f}, {value[1]:.0f})", fontsize=7, pad=2

@@ -105,4 +105,40 @@ _HALF_CHEETAH = Recipe(
     },
 )
 
-RECIPES: dict[str, Recipe] = {"mo-halfcheetah": _HALF_CHEETAH}
+# The diagonal first: both extremes are then one eighth of a turn away, and near each other.
+_ANT = Recipe(
+    "mo-ant",
+    stages=(
+        Stage(
+            "diagonal",
+            (0.5, 0.5),
+            BayesianPolicyGradient(
+                iterations=2500, action_std=(0.3, 0.15), rate=(1.0, 0.5), score_every=25
+            ),
+        ),
+        Stage(
+            "x-speed",
+            (1.0, 0.0),
+            BayesianPolicyGradient(
+                iterations=800, action_std=(0.2, 0.1), rate=(1.0, 0.3), score_every=25
+            ),
+            prior="diagonal",
+        ),
+        Stage(
+            "y-speed",
+            (0.0, 1.0),
+            BayesianPolicyGradient(
+                iterations=800, action_std=(0.2, 0.1), rate=(1.0, 0.3), score_every=25
+            ),
+            prior="diagonal",
+        ),
+    ),
+    combinations={
+        "three posteriors": ("y-speed", "diagonal", "x-speed"),
+        "two extremes": ("y-speed", "x-speed"),
+    },
+    training_environment="mo-ant-fast",
+    initial_std=0.01,
+)
+
+RECIPES: dict[str, Recipe] = {"mo-halfcheetah": _HALF_CHEETAH, "mo-ant": _ANT}
