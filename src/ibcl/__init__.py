@@ -32,6 +32,8 @@ from ibcl.model import Model
 from ibcl.pooling import EvidenceWarning, pool
 from ibcl.preference import Preference, sample_preferences
 from ibcl.region import HighestDensityRegion
+from ibcl.revision import merge
+from ibcl.store import StoreError, load, load_model
 from ibcl.uncertainty import expected_calibration_error
 
 __all__ = [
@@ -49,7 +51,11 @@ __all__ = [
     "Model",
     "Normal",
     "Preference",
+    "StoreError",
     "expected_calibration_error",
+    "load",
+    "load_model",
+    "merge",
     "networks",
     "pool",
     "sample_preferences",

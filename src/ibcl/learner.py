@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +60,8 @@ class IBCL:
     task_incremental
         The largest number of tasks, if the network is to be told which task an input is from: a
         one-hot task id is appended to x, so the network needs as many inputs more.
+    autosave
+        A folder to save to whenever a task has been learnt or forgotten.
 
     Examples
     --------
@@ -82,6 +88,7 @@ class IBCL:
         likelihood: str | Likelihood = "auto",
         continual: bool = True,
         task_incremental: int | None = None,
+        autosave: str | PathLike[str] | None = None,
     ) -> None:
         self.network = FlatNetwork(network)
         self.inference: Inference = MeanFieldVI() if inference is None else inference
@@ -96,6 +103,14 @@ class IBCL:
         self.knowledge = KnowledgeBase(
             [_prior(value, self.network.dimension) for value in priors], d, continual
         )
+        self.metadata: dict[str, Any] = {}
+        """Anything JSON can hold, kept with the learner on disk."""
+        self.storage = "exact"
+        """How dense posteriors are kept on disk; see `save`."""
+        self.revisions: dict[Path, str] = {}
+        """The revision last read from or written to each folder; see `ibcl.store`."""
+        self.autosave = None if autosave is None else Path(autosave)
+        self._check_autosave()
 
     def __repr__(self) -> str:
         return f"IBCL({self.knowledge!r}, pooling={self.pooling!r})"
@@ -126,8 +141,9 @@ class IBCL:
         progress
             Called with a `Progress` as inference goes on.
         """
-        name = f"task {len(self.tasks) + 1}" if task is None else task
+        name = self._next_name() if task is None else task
         self.knowledge.check_new(name)
+        self._check_autosave()
         data = self._encoded(as_task(x, y), name)
         with torch.no_grad():
             outputs = self._try_network(data.x[:1])
@@ -147,11 +163,75 @@ class IBCL:
             seed=self.seed,
             progress=progress,
         )
-        record = self.knowledge.add(
-            name, result.posteriors, samples=data.size, updates=result.updates
-        )
-        self.likelihood = likelihood
+        with self._saved_or_undone():
+            record = self.knowledge.add(
+                name, result.posteriors, samples=data.size, updates=result.updates
+            )
+            self.likelihood = likelihood
         return record
+
+    def forget(self, task: str, approximation: str | None = None) -> None:
+        """Remove a task and its evidence; see `ibcl.revision.forget`.
+
+        Parameters
+        ----------
+        approximation
+            ``"rebase"`` accepts an approximation where later tasks were learnt from this one.
+        """
+        from ibcl import revision
+
+        if self.task_incremental is not None and task in self.tasks[:-1]:
+            raise ValueError(
+                f"Task {task!r} cannot be forgotten: the ids of the tasks after it, which the "
+                "network was told, would change; only the last task can be."
+            )
+        self._check_autosave()
+        with self._saved_or_undone():
+            revision.forget(self.knowledge, task, approximation)
+
+    def save(
+        self, path: str | PathLike[str], overwrite: bool = False, storage: str | None = None
+    ) -> None:
+        """Save to a folder, for `ibcl.load`; only new posteriors are written.
+
+        Parameters
+        ----------
+        overwrite
+            True replaces a knowledge base that this learner was not loaded from.
+        storage
+            How dense posteriors are kept: ``"exact"``, ``"float16"`` or ``"eigenvectors:64"`` (any
+            number); as before without one.
+        """
+        from ibcl import store
+
+        store.save(self, path, overwrite, storage)
+
+    def _check_autosave(self) -> None:
+        """Refuse before the work, not after it, to save over what somebody else saved."""
+        if self.autosave is not None:
+            from ibcl import store
+
+            store.check_writable(self, self.autosave)
+
+    @contextmanager
+    def _saved_or_undone(self) -> Iterator[None]:
+        """Save what is changed inside, where asked to; undo it if that fails."""
+        before = self.knowledge.stored, self.knowledge.records, self.likelihood
+        try:
+            yield
+            if self.autosave is not None:
+                self.save(self.autosave)
+        except BaseException:
+            self.knowledge.restore(*before[:2])
+            self.likelihood = before[2]
+            raise
+
+    def _next_name(self) -> str:
+        """``"task 1"``, ``"task 2"``, ..., the first one free."""
+        number = len(self.tasks) + 1
+        while f"task {number}" in self.tasks:
+            number += 1
+        return f"task {number}"
 
     def model(self, preference: Any, split: Mapping[str, Sequence[float]] | None = None) -> Model:
         """Turn a preference into a model (Algorithm 2), with no data and no training.
@@ -180,17 +260,30 @@ class IBCL:
 
     def _wrap(self, preference: Preference, theta: Tensor, weights: Tensor) -> Model:
         assert not isinstance(self.likelihood, str)
+        # What is learnt later must not change a model that exists already.
+        knowledge = copy.copy(self.knowledge)
         return Model(
             self.network,
             self.likelihood,
             preference,
             theta,
-            distribution=partial(pooling_rule(self.pooling).pool, self.knowledge, weights),
-            extremes=self.knowledge.extremes(),
-            encode=self._encode,
+            distribution=partial(pooling_rule(self.pooling).pool, knowledge, weights),
+            extremes=knowledge.extremes(),
+            encode=partial(append_task_id, tasks=self.tasks, size=self.task_incremental),
             alpha=self.alpha,
             seed=self.seed,
+            provenance=partial(self._provenance, knowledge),
         )
+
+    def _provenance(self, knowledge: KnowledgeBase) -> dict[str, Any]:
+        """Where a model made from this knowledge comes from."""
+        from ibcl import store
+
+        return {
+            "pooling": self.pooling,
+            "task_incremental": self.task_incremental,
+            "knowledge": store.digest(self, knowledge),
+        }
 
     def _try_network(self, x: Tensor) -> int:
         """Run the network once, to refuse inputs of a wrong shape with a clear sentence."""
@@ -204,25 +297,26 @@ class IBCL:
             ) from None
 
     def _encoded(self, data: TaskData, task: str) -> TaskData:
-        return TaskData(self._encode(data.x, task), data.y)
+        return TaskData(append_task_id(data.x, task, self.tasks, self.task_incremental), data.y)
 
-    def _encode(self, x: Tensor, task: str | None) -> Tensor:
-        """Append the one-hot task id to x, where tasks are told apart."""
-        if self.task_incremental is None:
-            return x
-        if x.ndim != 2:
-            raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
-        if task is None:
-            raise ValueError("This learner tells tasks apart: say which task the inputs are from.")
-        names = [*self.tasks, task] if task not in self.tasks else list(self.tasks)
-        position = names.index(task)
-        if position >= self.task_incremental:
-            raise ValueError(
-                f"The learner was made for {self.task_incremental} tasks and has learnt them all."
-            )
-        identity = torch.zeros(len(x), self.task_incremental)
-        identity[:, position] = 1
-        return torch.cat([x, identity], 1)
+
+def append_task_id(x: Tensor, task: str | None, tasks: Sequence[str], size: int | None) -> Tensor:
+    """Append the one-hot id of a task to x, where tasks are told apart (size is not None).
+
+    A task not among those known gets the next id.
+    """
+    if size is None:
+        return x
+    if x.ndim != 2:
+        raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
+    if task is None:
+        raise ValueError("This learner tells tasks apart: say which task the inputs are from.")
+    position = tasks.index(task) if task in tasks else len(tasks)
+    if position >= size:
+        raise ValueError(f"The learner was made for {size} tasks and has learnt them all.")
+    identity = torch.zeros(len(x), size)
+    identity[:, position] = 1
+    return torch.cat([x, identity], 1)
 
 
 def _prior(value: float | Gaussian, dimension: int) -> Gaussian:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class Model:
         The credal set's extreme elements, for lower and upper probabilities.
     encode
         Turns a user's x and task name into the network's input.
+    provenance
+        Called when the model is saved, to say where it comes from.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Model:
         encode: Callable[[Tensor, str | None], Tensor],
         alpha: float,
         seed: int,
+        provenance: Callable[[], dict[str, Any]],
     ) -> None:
         self.network, self.likelihood = network, likelihood
         self.preference = preference
@@ -61,6 +65,7 @@ class Model:
         self._make_distribution = distribution
         self._extremes = extremes
         self._encode = encode
+        self.provenance = provenance
 
     def __repr__(self) -> str:
         return f"Model({self.preference})"
@@ -78,6 +83,12 @@ class Model:
     def module(self) -> nn.Module:
         """Return the mean model as a plain `torch.nn.Module` of its own."""
         return self.network.module(self.theta)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the mean model as one safetensors file, for `ibcl.load_model` and other tools."""
+        from ibcl import store
+
+        store.save_model(self, path)
 
     def outputs(self, x: Any, samples: int = 0, task: str | None = None) -> Tensor:
         """Return the network's outputs, of shape (models, n, outputs), as a tensor."""

@@ -1,0 +1,323 @@
+r"""Revising what is known without any data: forgetting a task, merging knowledge bases.
+
+Both move posteriors from the prior they were learnt from to another one: what a posterior q says
+beyond its old prior, said on top of the new one,
+
+    q′ ∝ q · new / old,     P′ = P − P_old + P_new,     P′μ′ = Pμ − P_old μ_old + P_new μ_new.
+
+Where tasks were learnt apart (``continual=False``) nothing has to be moved, and both are exact.
+Posteriors of a chain were found with the earlier tasks as their prior; moving them is exact for
+linear-Gaussian models and an approximation, named ``"rebase"``, for all others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian
+from ibcl.knowledge import KnowledgeBase, TaskRecord
+from ibcl.learner import IBCL
+from ibcl.pooling import EvidenceWarning
+
+REBASE = "rebase"
+
+
+def rebase(posterior: Gaussian, old: Gaussian, new: Gaussian) -> tuple[Gaussian, float]:
+    """Return q · new / old, and the share of parameters in which q said less than its old prior.
+
+    A mean-field posterior can be wider than its prior in some coordinates; what it says there is no
+    likelihood, so it is taken to say nothing and the new prior stands.
+
+    Examples
+    --------
+    >>> def gaussian(mean, std):
+    ...     return DiagonalGaussian([mean], [std])
+    >>> moved, _ = rebase(gaussian(1.0, 0.5), gaussian(0.0, 1.0), gaussian(0.0, 1.0))
+    >>> moved.mean.item(), moved.std.item()
+    (1.0, 0.5)
+    """
+    gaussians: Sequence[Gaussian] = (posterior, old, new)
+    if not all(isinstance(gaussian, DiagonalGaussian) for gaussian in gaussians):
+        gaussians = [gaussian.dense() for gaussian in gaussians]
+    after, before, onto = (gaussian.natural_parameters() for gaussian in gaussians)
+    precision, linear = after.precision - before.precision, after.linear - before.linear
+    dtype = posterior.mean.dtype
+    if precision.ndim == 1:
+        improper = precision < 0
+        precision = onto.precision + precision.masked_fill(improper, 0.0)
+        linear = onto.linear + linear.masked_fill(improper, 0.0)
+        moved = DiagonalGaussian((linear / precision).to(dtype), precision.rsqrt().to(dtype))
+        return moved, float(improper.double().mean())
+    precision = precision + onto.precision
+    factor, failure = torch.linalg.cholesky_ex(precision)
+    if int(failure):
+        raise ValueError(
+            "A posterior cannot be moved to another prior: its precision would not stay positive "
+            "definite."
+        )
+    mean = torch.cholesky_solve((onto.linear + linear)[:, None], factor)[:, 0]
+    return DenseGaussian(mean.to(dtype), precision), 0.0
+
+
+Move = tuple[Gaussian, Gaussian, Gaussian] | tuple[Gaussian, None, None]
+
+
+def _rebase_all(moves: Sequence[Move]) -> tuple[Gaussian, ...]:
+    """Move the posteriors that come with an old and a new prior; warn once."""
+    moved, worst = [], 0.0
+    for posterior, old, new in moves:
+        share = 0.0
+        if old is not None and new is not None:
+            posterior, share = rebase(posterior, old, new)
+        moved.append(posterior)
+        worst = max(worst, share)
+    if worst > 0:
+        warnings.warn(
+            f"Evidence was negative in up to {worst:.1%} of a posterior's parameters and is left "
+            "out there.",
+            EvidenceWarning,
+            stacklevel=4,
+        )
+    return tuple(moved)
+
+
+def _check_approximation(approximation: str | None) -> None:
+    if approximation not in (None, REBASE):
+        raise ValueError(f"approximation must be None or 'rebase', not {approximation!r}.")
+
+
+def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None) -> None:
+    """Remove a task and all that was learnt from its data; nothing changes if that is refused.
+
+    Exact, as if the task had never been learnt, where no later task was learnt from its posteriors:
+    for tasks learnt apart, and for the last task of a chain.
+
+    Parameters
+    ----------
+    approximation
+        ``"rebase"`` accepts, for a task inside a chain, that its evidence is divided out of the
+        later posteriors instead.
+
+    Examples
+    --------
+    >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], continual=False)
+    >>> for name, mean in [("a", 1.0), ("b", 2.0)]:
+    ...     _ = knowledge.add(name, [DiagonalGaussian([mean], [0.5])])
+    >>> forget(knowledge, "a")
+    >>> knowledge.tasks, len(knowledge.stored)
+    (('b',), 1)
+    """
+    _check_approximation(approximation)
+    record = knowledge.record(task)
+    number = knowledge.records.index(record)
+    later = knowledge.records[number + 1 :]
+    own = {
+        position: index
+        for index, (position, pointer) in enumerate(
+            zip(record.posteriors, record.pointers, strict=True)
+        )
+        if not pointer
+    }
+    for other in later:
+        if own.keys() & set(other.posteriors):
+            raise ValueError(
+                f"Task {task!r} cannot be forgotten: its posterior also stands for task "
+                f"{other.name!r}, which was within the threshold d of it; forget that one first."
+            )
+    exact = not later or later[0].priors == record.priors
+    if not exact and approximation is None:
+        raise ValueError(
+            f"Task {task!r} cannot be forgotten exactly: {later[0].name!r} was learnt from its "
+            "posteriors; forget the later tasks first, learn tasks apart (continual=False), or "
+            "accept approximation='rebase', which divides its evidence out of them."
+        )
+    moves: list[Move] = []
+    for position, ancestor in enumerate(_ancestors(knowledge, own)):
+        posterior = knowledge.stored[position]
+        if ancestor is not None:
+            prior = knowledge.prior_of(task, own[ancestor])
+            moves.append((posterior, knowledge.stored[ancestor], prior))
+        elif position not in own:
+            moves.append((posterior, None, None))
+    stored = _rebase_all(moves)
+
+    def renumber(position: int | None) -> int | None:
+        if position in own:
+            position = record.priors[own[position]]
+        return None if position is None else position - sum(gone < position for gone in own)
+
+    records = [
+        replace(
+            other,
+            posteriors=tuple(
+                position - sum(gone < position for gone in own) for position in other.posteriors
+            ),
+            priors=tuple(renumber(position) for position in other.priors),
+        )
+        for other in knowledge.records
+        if other.name != task
+    ]
+    knowledge.restore(stored, _with_distances(knowledge, stored, records, number))
+
+
+def _ancestors(knowledge: KnowledgeBase, own: dict[int, int]) -> list[int | None]:
+    """For each stored posterior, which of these it was, directly or not, learnt from."""
+    found: list[int | None] = []
+    for record in knowledge.records:
+        for prior, pointer in zip(record.priors, record.pointers, strict=True):
+            if not pointer:
+                found.append(None if prior is None else prior if prior in own else found[prior])
+    return found
+
+
+def _with_distances(
+    knowledge: KnowledgeBase,
+    stored: tuple[Gaussian, ...],
+    records: Sequence[TaskRecord],
+    start: int,
+) -> tuple[TaskRecord, ...]:
+    """Measure again how far each later posterior is from those stored before it, where known."""
+    measured = KnowledgeBase(knowledge.priors, knowledge.d, knowledge.continual)
+    measured.restore(stored, ())
+    result = []
+    before = 0
+    for number, record in enumerate(records):
+        distances = list(record.distances)
+        if number >= start and any(distance is not None for distance in distances):
+            for index, position in enumerate(record.posteriors):
+                if not record.pointers[index]:
+                    near = measured.nearest(stored[position], before) if before else None
+                    distances[index] = None if near is None else near[1]
+        before += record.pointers.count(False)
+        result.append(replace(record, distances=tuple(distances)))
+    return tuple(result)
+
+
+def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
+    """Unite what two learners learnt apart from the same priors and network; a's tasks come first.
+
+    Exact for tasks learnt apart (``continual=False``): one learner of all the tasks would know the
+    same. Everything that does not concern the posteriors (seed, alpha, inference) is a's.
+
+    Parameters
+    ----------
+    approximation
+        ``"rebase"`` accepts, for chains, that b's posteriors are moved on top of a's last ones.
+
+    Examples
+    --------
+    >>> import ibcl
+    >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    >>> def site(column, task):
+    ...     learner = ibcl.IBCL(
+    ...         ibcl.networks.linear(2), inference=ibcl.DenseVI(), continual=False)
+    ...     _ = learner.learn(x, x[:, column] > 0, task=task)
+    ...     return learner
+    >>> merge(site(0, "north"), site(1, "south")).tasks
+    ('north', 'south')
+    """
+    _check_approximation(approximation)
+    _check_mergeable(a, b)
+    first, second = a.knowledge, b.knowledge
+    chained = first.continual and bool(first.records) and bool(second.records)
+    if chained and approximation is None:
+        raise ValueError(
+            f"The learners cannot be merged exactly: {second.records[0].name!r} and the tasks "
+            "after it were not learnt from the other's posteriors; learn tasks apart "
+            "(continual=False), or accept approximation='rebase', which moves them on top of "
+            "those."
+        )
+    last = first.records[-1].posteriors if chained else (None,) * len(first.priors)
+    moved = second.stored
+    if chained:
+        moved = _rebase_all(
+            [
+                (posterior, second.priors[root], first.extremes(first.tasks[-1])[root])
+                for posterior, root in zip(moved, _roots(second), strict=True)
+            ]
+        )
+    offset = len(first.stored)
+
+    following = [
+        replace(
+            record,
+            posteriors=tuple(position + offset for position in record.posteriors),
+            priors=tuple(
+                last[index] if position is None else position + offset
+                for index, position in enumerate(record.priors)
+            ),
+            # They were measured in the other knowledge base; `report` measures them anew.
+            distances=(None,) * len(record.distances),
+        )
+        for record in second.records
+    ]
+    merged = IBCL(
+        a.network.template,
+        first.priors,
+        a.inference,
+        a.pooling,
+        first.d,
+        a.alpha,
+        a.seed,
+        likelihood=a.likelihood if first.records else b.likelihood,
+        continual=first.continual,
+    )
+    merged.knowledge.restore((*first.stored, *moved), (*first.records, *following))
+    merged.metadata = {**b.metadata, **a.metadata}
+    merged.storage = a.storage
+    return merged
+
+
+def _roots(knowledge: KnowledgeBase) -> list[int]:
+    """For each stored posterior, the index of the initial prior its chain began with."""
+    roots: list[int] = []
+    for record in knowledge.records:
+        for index, (prior, pointer) in enumerate(zip(record.priors, record.pointers, strict=True)):
+            if not pointer:
+                roots.append(index if prior is None else roots[prior])
+    return roots
+
+
+def _check_mergeable(a: IBCL, b: IBCL) -> None:
+    """Refuse learners whose posteriors do not mean the same, and say what differs."""
+    if a.task_incremental is not None or b.task_incremental is not None:
+        raise ValueError(
+            "Learners that append a task id to their inputs cannot be merged: both have used the "
+            "same ids."
+        )
+    if a.network.fingerprint != b.network.fingerprint:
+        raise ValueError("The learners cannot be merged: their networks differ.")
+    priors = a.knowledge.priors, b.knowledge.priors
+    if len(priors[0]) != len(priors[1]) or not all(map(_equal, *priors)):
+        raise ValueError("The learners cannot be merged: their priors differ.")
+    learnt = bool(a.tasks and b.tasks)
+    settings: dict[str, tuple[Any, Any]] = {
+        "likelihood": (a.likelihood, b.likelihood) if learnt else (None, None),
+        "pooling": (a.pooling, b.pooling),
+        "d": (a.knowledge.d, b.knowledge.d),
+        "continual": (a.knowledge.continual, b.knowledge.continual),
+    }
+    for key in a.metadata.keys() & b.metadata.keys():
+        settings[f"metadata[{key!r}]"] = a.metadata[key], b.metadata[key]
+    for name, (ours, theirs) in settings.items():
+        if ours != theirs:
+            raise ValueError(
+                f"The learners cannot be merged: their {name} differs ({ours!r} and {theirs!r})."
+            )
+    common = [task for task in a.tasks if task in b.tasks]
+    if common:
+        raise ValueError(f"The learners cannot be merged: both have learnt {', '.join(common)}.")
+
+
+def _equal(q: Gaussian, p: Gaussian) -> bool:
+    """Whether two Gaussians of one family have the same parameters."""
+    if isinstance(q, DiagonalGaussian) and isinstance(p, DiagonalGaussian):
+        return torch.equal(q.mean, p.mean) and torch.equal(q.std, p.std)
+    if isinstance(q, DenseGaussian) and isinstance(p, DenseGaussian):
+        return torch.equal(q.mean, p.mean) and torch.equal(q.precision, p.precision)
+    return False

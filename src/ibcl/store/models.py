@@ -1,0 +1,171 @@
+"""One model as one file: the plain state dict of its mean model, and where it comes from."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NoReturn
+
+import pydantic_core
+import torch
+from pydantic import Field, JsonValue, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from ibcl.learner import append_task_id
+from ibcl.model import Model
+from ibcl.networks import FlatNetwork
+from ibcl.preference import Preference
+from ibcl.store.description import (
+    describe_likelihood,
+    rebuild_module,
+    restore_frozen,
+    restore_likelihood,
+)
+from ibcl.store.files import StoreError, read_regular, sha256, write_atomically
+from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, one_sentence
+
+FORMAT: Final = 1
+LARGEST_FILE = 2**34
+
+
+class ModelEntry(Entry):
+    """A model's metadata; in the file each value is the text of its JSON."""
+
+    kind: Literal["ibcl model"] = "ibcl model"
+    format: Literal[1] = FORMAT
+    version: str
+    preference: dict[str, float]
+    likelihood: LikelihoodEntry
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    seed: int
+    network: dict[str, JsonValue] | None
+    fingerprint: Hash
+    pooling: str
+    task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
+    knowledge: Hash
+    """Revision of the knowledge base it was made from."""
+
+    def strings(self) -> dict[str, str]:
+        """Return it as safetensors keeps it."""
+        return {name: json.dumps(value) for name, value in self.model_dump(mode="json").items()}
+
+
+class SavedModel(Model):
+    """A mean model from a file; the distribution it was taken from stayed in its knowledge base."""
+
+    def credal_bounds(self, x: Any, samples: int = 0, task: str | None = None) -> NoReturn:
+        """Refuse: the credal set is not in the file."""
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise ValueError(
+        "A model file holds the mean model only; for regions, samples, bounds and uncertainty make "
+        "the model from its knowledge base."
+    )
+
+
+def save_model(model: Model, path: str | PathLike[str]) -> None:
+    """Save a model's mean model as one safetensors file, with its preference and provenance."""
+    network = model.network
+    try:
+        entry = ModelEntry(
+            version=version("ibcl"),
+            preference=dict(model.preference),
+            likelihood=describe_likelihood(model.likelihood),
+            alpha=float(model.alpha),
+            seed=int(model.seed),
+            network=network.specification,
+            fingerprint=network.fingerprint,
+            **model.provenance(),
+        )
+    except ValidationError as error:
+        raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
+    tensors = {name: value.clone() for name, value in model.module().state_dict().items()}
+    strings = entry.strings()
+    strings["checksum"] = _checksum(tensors, strings)
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, save(tensors, metadata=strings))
+    except OSError as error:
+        raise StoreError(f"Cannot write {target}: {error.strerror or error}.") from None
+
+
+def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> Model:
+    """Load a model that `Model.save` wrote; it predicts the same.
+
+    Parameters
+    ----------
+    network
+        The module it was made with, where `ibcl.networks` did not build it.
+    """
+    source = Path(path)
+    entry, tensors = _read(source)
+    flat = FlatNetwork(rebuild_module(entry.network, network, source))
+    shapes = zip(flat.names, flat.shapes, strict=True)
+    try:
+        if any(tensors[name].shape != shape for name, shape in shapes):
+            raise ValueError("a parameter has another shape")
+        theta = torch.cat([tensors.pop(name).flatten() for name in flat.names])
+        restore_frozen(flat, tensors)
+        preference = Preference(entry.preference)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise StoreError(f"{source} does not fit its network: {error}.") from None
+    if flat.fingerprint != entry.fingerprint:
+        raise StoreError(f"{source} was not made with this network; give its own as network=.")
+    likelihood = restore_likelihood(entry.likelihood)
+    if isinstance(likelihood, str):
+        raise StoreError(f"{source} names no likelihood.")
+    return SavedModel(
+        flat,
+        likelihood,
+        preference,
+        theta,
+        distribution=_refuse,
+        extremes=(),
+        encode=partial(append_task_id, tasks=tuple(preference), size=entry.task_incremental),
+        alpha=entry.alpha,
+        seed=entry.seed,
+        provenance=lambda: {
+            "pooling": entry.pooling,
+            "task_incremental": entry.task_incremental,
+            "knowledge": entry.knowledge,
+        },
+    )
+
+
+def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
+    try:
+        data = read_regular(source, LARGEST_FILE)
+    except OSError as error:
+        raise StoreError(f"Cannot read {source}: {error.strerror or error}.") from None
+    try:
+        tensors = {name: value.clone() for name, value in load(data).items()}
+        header = pydantic_core.from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        strings = header["__metadata__"]
+        checksum = strings.pop("checksum", None)
+        values = {name: pydantic_core.from_json(text) for name, text in strings.items()}
+    except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+        raise StoreError(f"{source} is not a model of ibcl, or damaged.") from None
+    number = values.get("format")
+    if isinstance(number, int) and number > FORMAT:
+        raise StoreError(
+            f"{source} was written in format {number}, but this version of ibcl reads formats up "
+            f"to {FORMAT}; upgrade ibcl to open it."
+        )
+    if checksum != _checksum(tensors, strings):
+        raise StoreError(f"{source} is damaged: its contents do not match its checksum.")
+    try:
+        return ModelEntry.model_validate_json(json.dumps(values)), tensors
+    except ValidationError as error:
+        raise StoreError(f"{source} is not valid ({one_sentence(error)}).") from None
+
+
+def _checksum(tensors: dict[str, Tensor], strings: dict[str, str]) -> str:
+    return sha256(save(tensors) + json.dumps(strings, sort_keys=True).encode())
