@@ -23,6 +23,7 @@ tensor([True, True, True])
 """
 
 from ibcl import networks
+from ibcl.estimator import IBCLClassifier, IBCLRegressor
 from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Mixture
 from ibcl.inference import DenseVI, MeanFieldVI
 from ibcl.knowledge import KnowledgeBase
@@ -45,6 +46,8 @@ __all__ = [
     "DiagonalGaussian",
     "EvidenceWarning",
     "HighestDensityRegion",
+    "IBCLClassifier",
+    "IBCLRegressor",
     "KnowledgeBase",
     "MeanFieldVI",
     "Mixture",
