@@ -1,0 +1,70 @@
+"""The command line: one file a command, listed here, imported when asked for.
+
+To add a command, write a function with a docstring in a file of its own and add its line to
+`COMMANDS`. Import heavy packages inside the function, so that ``ibcl --help`` stays fast.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from ibcl.cli.commands import command_group
+
+COMMANDS = {
+    "demo": "ibcl.cli.demo:demo",
+    "learn": "ibcl.cli.learn:learn",
+    "show": "ibcl.cli.show:show",
+    "generate": "ibcl.cli.generate:generate",
+    "predict": "ibcl.cli.predict:predict",
+    "score": "ibcl.cli.score:score",
+    "forget": "ibcl.cli.forget:forget",
+    "merge": "ibcl.cli.merge:merge",
+    "rl": "ibcl.cli.rl:rl",
+}
+
+app = typer.Typer(
+    cls=command_group(COMMANDS),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ibcl {version('ibcl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option(envvar="IBCL_DEBUG", help="Show the traceback of any error.")
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Imprecise Bayesian continual learning.
+
+    Learn tasks one by one, then turn any preference between them into a model at once, with no
+    data and no training.
+    """
+    del debug  # Read from the context where an error is reported.
+    warnings.showwarning = _one_line_warning
+
+
+def _one_line_warning(message: Warning | str, *_: object) -> None:
+    typer.echo(f"Warning: {message}", err=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,30 @@
+"""``ibcl forget``: remove a task from a knowledge base."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ibcl.cli.options import Approximation, Json, KnowledgeBaseFolder
+
+
+def forget(
+    knowledge_base: KnowledgeBaseFolder,
+    task: Annotated[str, typer.Argument(help="Name of the task to forget.", show_default=False)],
+    approximation: Approximation = None,
+    as_json: Json = False,
+) -> None:
+    """Forget a task: exact where tasks were learnt apart, refused otherwise."""
+    from ibcl.cli.knowledge_base import load
+    from ibcl.cli.output import count, emit
+
+    learner = load(knowledge_base)
+    learner.forget(task, approximation=approximation)
+    learner.save(knowledge_base)
+    emit(
+        {"knowledge_base": knowledge_base, "forgotten": task, "tasks": learner.tasks},
+        as_json,
+        f"Forgot {task!r}. {knowledge_base} holds {count(len(learner.tasks), 'task')}: "
+        f"{', '.join(learner.tasks) or 'none'}.",
+    )

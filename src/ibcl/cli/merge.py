@@ -1,0 +1,39 @@
+"""``ibcl merge``: unite two knowledge bases learnt apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ibcl.cli.options import Approximation, Json
+
+
+def merge(
+    first: Annotated[Path, typer.Argument(help="A knowledge base.", show_default=False)],
+    second: Annotated[
+        Path,
+        typer.Argument(help="Another, made with 'ibcl learn --like FIRST'.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Argument(help="New folder for the union.", show_default=False)],
+    approximation: Approximation = None,
+    as_json: Json = False,
+) -> None:
+    """Unite two knowledge bases without their data: exact where tasks were learnt apart."""
+    import ibcl
+    from ibcl.cli.knowledge_base import check_same_tables, exists, load
+    from ibcl.cli.output import count, emit
+
+    if exists(output):
+        raise ValueError(f"The output {output} exists already; give a new folder")
+    one, other = load(first), load(second)
+    check_same_tables(one, other)
+    union = ibcl.merge(one, other, approximation=approximation)
+    union.metadata = dict(one.metadata)
+    union.save(output)
+    emit(
+        {"knowledge_base": output, "tasks": union.tasks},
+        as_json,
+        f"{output} holds {count(len(union.tasks), 'task')}: {', '.join(union.tasks)}.",
+    )

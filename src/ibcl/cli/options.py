@@ -1,0 +1,43 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Network = Literal["random_features", "linear", "mlp"]
+Inference = Literal["dense", "mean-field"]
+Pooling = Literal["evidence", "wasserstein", "mixture"]
+
+KnowledgeBaseFolder = Annotated[
+    Path, typer.Argument(metavar="KB", help="Folder of the knowledge base.", show_default=False)
+]
+TableFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A .csv or .parquet file.", show_default=False)
+]
+LabelColumn = Annotated[
+    str, typer.Option(help="Column with the labels.", metavar="COLUMN", show_default=False)
+]
+PreferenceText = Annotated[
+    str,
+    typer.Option(
+        help="Weights of all tasks, such as 'a=0.8,b=0.2', '0.8,0.2' in order of learning, or one "
+        "task's name.",
+        metavar="WEIGHTS",
+        show_default=False,
+    ),
+]
+Samples = Annotated[
+    int, typer.Option(min=0, help="Average so many models of the region; 0 is the mean model.")
+]
+Approximation = Annotated[
+    str | None,
+    typer.Option(
+        help="Accept a result that is not exact, by its name: 'rebase' for chained knowledge "
+        "bases.",
+        metavar="NAME",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]

@@ -1,0 +1,288 @@
+r"""The demo's experiment: three ways to learn the tasks, and retraining to compare with.
+
+For each preference w a learner's model needs no data and no training; the retrained model minimises
+Σ_k w_k L_k + ‖θ‖² / (2 σ² n) over the n samples of all tasks, σ being the learner's prior standard
+deviation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import ibcl
+from ibcl import networks
+from ibcl.baselines.oracle import Oracle
+from ibcl.baselines.rehearsal import Pool
+from ibcl.demo.tasks import PIXELS, DigitTask, DigitTasks
+from ibcl.inference import Inference
+from ibcl.networks import FlatNetwork
+from ibcl.tasks import TaskData
+
+Numbers = NDArray[np.float64]
+
+COVERAGE_DRAWS, COVERAGE_BLOCK = 10_000, 1_000
+FRONT_STEPS = 11
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to learn the tasks, and to retrain the same network for comparison."""
+
+    name: str
+    network: Callable[[int], nn.Module]
+    """From a seed to the network."""
+    inference: Inference
+    pooling: str
+    prior: float
+    continual: bool
+    retraining: dict[str, Any]
+    """How retraining goes, long enough to converge."""
+
+
+RANDOM_FEATURES = Way(
+    "random features, evidence",
+    lambda seed: networks.random_features(PIXELS, width=256, seed=seed),
+    ibcl.DenseVI(),
+    "evidence",
+    prior=10.0,
+    continual=False,
+    retraining={"epochs": 60, "batch_size": 64, "learning_rate": 0.3},
+)
+LINEAR = Way(
+    "linear, evidence",
+    lambda _: networks.linear(PIXELS),
+    ibcl.DenseVI(),
+    "evidence",
+    prior=2.5,
+    continual=False,
+    retraining={"epochs": 40, "batch_size": 64, "learning_rate": 0.05},
+)
+PAPER = Way(
+    "network, Wasserstein (the paper's)",
+    lambda _: networks.mlp(PIXELS, hidden=64),
+    ibcl.MeanFieldVI(epochs=30),
+    "wasserstein",
+    prior=2.5,
+    continual=True,
+    retraining={"epochs": 20, "batch_size": 64, "learning_rate": 0.01},
+)
+WAYS = (RANDOM_FEATURES, LINEAR, PAPER)
+
+
+@dataclass(frozen=True)
+class WayResult:
+    """What one way of learning gave; accuracies are on test data."""
+
+    way: Way
+    learner: ibcl.IBCL
+    accuracy: Numbers
+    """Of the named preferences' models, of shape (preferences, tasks)."""
+    retrained: Numbers
+    """The same for models retrained for each preference."""
+    front: Numbers
+    """Along the trade-off between two tasks, of shape (steps, tasks)."""
+    retrained_front: Numbers
+    updates: int
+    """Batch updates for all preferences there will ever be."""
+    retraining_updates: int
+    """Batch updates for one preference."""
+    learning_seconds: float
+    seconds_a_model: float
+    retraining_seconds_a_model: float
+    coverage: float
+    """Share of draws from q_w that lie in its region, for the uniform preference."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The whole experiment."""
+
+    seed: int
+    digits: DigitTasks
+    preferences: dict[str, Numbers]
+    front_tasks: tuple[int, int]
+    front_weights: Numbers
+    ways: tuple[WayResult, ...]
+
+    def weighted(self, accuracy: Numbers) -> Numbers:
+        """Σ_k w_k accuracy_k of each named preference."""
+        weights = np.stack(list(self.preferences.values()))
+        return np.asarray((weights * accuracy).sum(1))
+
+    def figures(self) -> dict[str, Any]:
+        """Return every number as plain Python values, for machines."""
+        return {
+            "seed": self.seed,
+            "tasks": {
+                task.name: {"train": task.train.size, "test": task.test.size}
+                for task in self.digits.tasks
+            },
+            "preferences": {name: w.tolist() for name, w in self.preferences.items()},
+            "ways": {result.way.name: self._figures_of(result) for result in self.ways},
+        }
+
+    def _figures_of(self, result: WayResult) -> dict[str, Any]:
+        report = result.learner.knowledge.report()
+        return {
+            "parameters": result.learner.network.dimension,
+            "accuracy": dict(zip(self.preferences, result.accuracy.tolist(), strict=True)),
+            "accuracy_retrained": dict(
+                zip(self.preferences, result.retrained.tolist(), strict=True)
+            ),
+            "weighted_accuracy": dict(
+                zip(self.preferences, self.weighted(result.accuracy).tolist(), strict=True)
+            ),
+            "weighted_accuracy_retrained": dict(
+                zip(self.preferences, self.weighted(result.retrained).tolist(), strict=True)
+            ),
+            "front": result.front[:, self.front_tasks].tolist(),
+            "front_retrained": result.retrained_front[:, self.front_tasks].tolist(),
+            "updates_for_all_preferences": result.updates,
+            "retraining_updates_for_one_preference": result.retraining_updates,
+            "learning_seconds": result.learning_seconds,
+            "seconds_a_model": result.seconds_a_model,
+            "retraining_seconds_a_model": result.retraining_seconds_a_model,
+            "alpha": result.learner.alpha,
+            "coverage": result.coverage,
+            "stored_posteriors": [growth.stored for growth in report],
+            "stored_bytes": [growth.nbytes for growth in report],
+        }
+
+
+def named_preferences(names: Sequence[str], seed: int) -> dict[str, Numbers]:
+    """Return the uniform preference, one that leans on each task, and three random ones.
+
+    Examples
+    --------
+    >>> {name: w.round(2).tolist() for name, w in named_preferences(["a", "b"], 0).items()}
+    {'all alike': [0.5, 0.5], 'mostly a': [0.8, 0.2], 'mostly b': [0.2, 0.8], \
+'random 1': [0.33, 0.67], 'random 2': [0.49, 0.51], 'random 3': [0.17, 0.83]}
+    """
+    count = len(names)
+    preferences = {"all alike": np.full(count, 1 / count)}
+    for position, name in enumerate(names):
+        weights = np.full(count, 0.2 / (count - 1))
+        weights[position] = 0.8
+        preferences[f"mostly {name}"] = weights
+    for number, weights in enumerate(ibcl.sample_preferences(count, 3, seed), start=1):
+        preferences[f"random {number}"] = weights
+    return preferences
+
+
+def between(first: int, second: int, count: int) -> Numbers:
+    """Return preferences that move all weight from one task to another, step by step."""
+    weights = np.zeros((FRONT_STEPS, count))
+    weights[:, second] = np.linspace(0, 1, FRONT_STEPS)
+    weights[:, first] = 1 - weights[:, second]
+    return weights
+
+
+def run(
+    digits: DigitTasks, seed: int = 0, started: Callable[[str], Any] = lambda _: None
+) -> Results:
+    """Run the experiment.
+
+    Parameters
+    ----------
+    started
+        Called with the name of each way as it begins.
+    """
+    preferences = named_preferences(digits.names, seed)
+    front = (0, len(digits.tasks) - 1)
+    front_weights = between(*front, len(digits.tasks))
+    weights = np.concatenate([np.stack(list(preferences.values())), front_weights])
+    ways = []
+    for way in WAYS:
+        started(way.name)
+        ways.append(_follow(way, digits.tasks, weights, len(preferences), seed))
+    return Results(seed, digits, preferences, front, front_weights, tuple(ways))
+
+
+def _follow(
+    way: Way, tasks: Sequence[DigitTask], weights: Numbers, named: int, seed: int
+) -> WayResult:
+    learner = ibcl.IBCL(
+        way.network(seed),
+        priors=[way.prior],
+        inference=way.inference,
+        pooling=way.pooling,
+        d=0.012 if way.continual else 0.0,
+        seed=seed,
+        continual=way.continual,
+    )
+    begin = time.perf_counter()
+    records = [learner.learn(*task.train, task=task.name) for task in tasks]
+    learnt = time.perf_counter()
+    thetas = torch.cat([block.thetas for block in learner.models(weights)]).float()
+    generated = time.perf_counter()
+    retrained, updates = _retrain(way, learner.network, tasks, weights, seed)
+    finished = time.perf_counter()
+    ours = _accuracies(learner.network, thetas, tasks)
+    theirs = _accuracies(learner.network, retrained, tasks)
+    return WayResult(
+        way,
+        learner,
+        accuracy=ours[:named],
+        retrained=theirs[:named],
+        front=ours[named:],
+        retrained_front=theirs[named:],
+        updates=sum(record.updates for record in records),
+        retraining_updates=updates,
+        learning_seconds=learnt - begin,
+        seconds_a_model=(generated - learnt) / len(weights),
+        retraining_seconds_a_model=(finished - generated) / len(weights),
+        coverage=_coverage(learner, seed),
+    )
+
+
+def _retrain(
+    way: Way, network: FlatNetwork, tasks: Sequence[DigitTask], weights: Numbers, seed: int
+) -> tuple[Tensor, int]:
+    """Retrain for every preference; return the parameters, and the batch updates of one."""
+    # Fixed features are computed once, so that retraining is not slower than it has to be.
+    layers = list(network.template.children())
+    fixed = [layer for layer in layers if isinstance(layer, networks.RandomReLUFeatures)]
+    trained = nn.Sequential(*layers[len(fixed) :])
+    data = [TaskData(nn.Sequential(*fixed)(task.train.x), task.train.y.float()) for task in tasks]
+    everything = Pool(data)
+    oracle = Oracle(
+        trained,
+        weight_decay=1 / (way.prior**2 * everything.size),
+        likelihood=ibcl.Bernoulli(),
+        seed=seed,
+        **way.retraining,
+    )
+    generator = oracle.generator()
+    importance = everything.importance(torch.as_tensor(weights, dtype=torch.float32))
+    start = oracle.network.initial_parameters(generator)
+    thetas = oracle.minimise(start, everything.data, importance, generator)
+    return thetas, oracle.updates // len(weights)
+
+
+def _accuracies(network: FlatNetwork, thetas: Tensor, tasks: Sequence[DigitTask]) -> Numbers:
+    with torch.no_grad():
+        right = [
+            (network.outputs_of_many(thetas, task.test.x)[..., 0] > 0) == task.test.y
+            for task in tasks
+        ]
+    return torch.stack([column.double().mean(1) for column in right], 1).numpy()
+
+
+def _coverage(learner: ibcl.IBCL, seed: int) -> float:
+    """Draw from q_w again and again, and count how often its region holds the draw."""
+    count = len(learner.tasks)
+    region = learner.model(np.full(count, 1 / count)).region
+    generator = torch.Generator().manual_seed(seed)
+    inside = [
+        region.contains(region.q.sample(COVERAGE_BLOCK, generator))
+        for _ in range(COVERAGE_DRAWS // COVERAGE_BLOCK)
+    ]
+    return float(torch.cat(inside).double().mean())
