@@ -26,7 +26,6 @@ from ibcl.networks import FlatNetwork
 from ibcl.store import posteriors
 from ibcl.store.files import StoreError, read_checked, sha256
 from ibcl.store.manifest import (
-    LARGEST_NETWORK,
     FileEntry,
     InferenceEntry,
     LikelihoodEntry,
@@ -172,9 +171,9 @@ def rebuild_inference(entry: InferenceEntry) -> Inference:
 
 
 def rebuild_module(
-    specification: Mapping[str, Any] | None, network: nn.Module | None, what: Path
+    specification: Mapping[str, Any] | None, network: nn.Module | None, what: Path, largest: int
 ) -> nn.Module:
-    """Build the described network, or take the one given."""
+    """Build the described network, if it holds no more numbers than that, or take the one given."""
     if network is not None:
         return network
     if specification is None:
@@ -183,25 +182,29 @@ def rebuild_module(
             "network=."
         )
     try:
-        if _parameters(specification) > LARGEST_NETWORK:
-            raise ValueError("it is larger than this library reads")
+        if _numbers(specification) > largest:
+            raise ValueError("it is larger than what is stored of it.")
         return networks.build(specification)
-    except (ValueError, TypeError, RuntimeError, OverflowError, MemoryError) as error:
-        raise StoreError(f"The network described in {what} cannot be built: {error}.") from None
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+        raise StoreError(f"The network described in {what} cannot be built: {error}") from None
 
 
-def _parameters(specification: Mapping[str, Any]) -> int:
-    """Bound the numbers a described network holds, before any of it is built."""
+def _numbers(specification: Mapping[str, Any]) -> int:
+    """Count the numbers a described network holds, before any of it is built."""
     hidden = specification.get("hidden", specification.get("width", []))
     middle = hidden if isinstance(hidden, list) else [hidden]
     widths = [specification.get("inputs"), *middle, specification.get("outputs")]
-    sizes = TypeAdapter(list[int]).validate_python(widths, strict=True)
+    try:
+        sizes = TypeAdapter(list[int]).validate_python(widths, strict=True)
+    except ValidationError:
+        raise ValueError("its sizes are not whole numbers.") from None
     return sum((before + 1) * after for before, after in pairwise(sizes))
 
 
 def rebuild_network(folder: Path, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
     """Return the network of a manifest: built or given, and shown to be the one it was."""
-    flat = FlatNetwork(rebuild_module(entry.specification, network, folder))
+    largest = entry.dimension + (entry.frozen.bytes if entry.frozen else 0)
+    flat = FlatNetwork(rebuild_module(entry.specification, network, folder, largest))
     given = "the network given" if network is not None else "the network described"
     if entry.frozen is not None:
         path = folder / NETWORK / f"{entry.frozen.sha256}.safetensors"

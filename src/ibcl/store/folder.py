@@ -75,6 +75,7 @@ def save(
     folder = Path(path)
     storage = posteriors.check_storage(learner.storage if storage is None else storage)
     manifest, files = describe(learner, learner.knowledge, storage)
+    check_writable(learner, folder, overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with one_writer(folder):

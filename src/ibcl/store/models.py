@@ -107,7 +107,8 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
     """
     source = Path(path)
     entry, tensors = _read(source)
-    flat = FlatNetwork(rebuild_module(entry.network, network, source))
+    largest = sum(tensor.numel() for tensor in tensors.values())
+    flat = FlatNetwork(rebuild_module(entry.network, network, source, largest))
     shapes = zip(flat.names, flat.shapes, strict=True)
     try:
         if any(tensors[name].shape != shape for name, shape in shapes):
