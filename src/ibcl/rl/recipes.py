@@ -97,9 +97,47 @@ _HALF_CHEETAH = Recipe(
                 iterations=400, action_std=(0.12, 0.05), rate=(1.0, 0.4), score_every=10
             ),
         ),
+        # Back to pure speed, held by the trajectory KL to the efficient gait it starts from.
+        Stage(
+            "speed",
+            (1.0, 0.0),
+            BayesianPolicyGradient(
+                iterations=200,
+                action_std=(0.15, 0.05),
+                rate=(1.0, 0.3),
+                trajectory_kl=(0.4, 0.2, 0.0),
+                score_every=5,
+            ),
+            prior="cruise",
+        ),
+        # Slow gaits: between cruising and standing still, averaged parameters do not walk.
+        Stage(
+            "jog",
+            (0.13, 0.87),
+            BayesianPolicyGradient(
+                iterations=150, action_std=(0.1, 0.05), rate=(1.0, 0.5), score_every=10
+            ),
+            prior="cruise",
+        ),
+        Stage(
+            "stroll",
+            (0.1, 0.9),
+            BayesianPolicyGradient(
+                iterations=200, action_std=(0.1, 0.05), rate=(1.0, 0.5), score_every=10
+            ),
+            prior="jog",
+        ),
+        Stage(
+            "amble",
+            (0.08, 0.92),
+            BayesianPolicyGradient(
+                iterations=100, action_std=(0.05,), rate=(0.5, 0.3), score_every=10
+            ),
+            prior="stroll",
+        ),
     ),
     combinations={
-        "five posteriors": ("energy", "stroll", "jog", "cruise", "speed"),
+        "five posteriors": ("energy", "amble", "stroll", "cruise", "speed"),
         "two extremes": ("energy", "speed"),
         "two tasks only": ("energy", "sprint"),
     },
@@ -113,14 +151,14 @@ _ANT = Recipe(
             "diagonal",
             (0.5, 0.5),
             BayesianPolicyGradient(
-                iterations=2500, action_std=(0.3, 0.15), rate=(1.0, 0.5), score_every=25
+                iterations=2400, action_std=(0.3, 0.15), rate=(1.0, 0.5), score_every=40
             ),
         ),
         Stage(
             "x-speed",
             (1.0, 0.0),
             BayesianPolicyGradient(
-                iterations=800, action_std=(0.2, 0.1), rate=(1.0, 0.3), score_every=25
+                iterations=700, action_std=(0.2, 0.1), rate=(1.0, 0.3), score_every=40
             ),
             prior="diagonal",
         ),
@@ -128,7 +166,7 @@ _ANT = Recipe(
             "y-speed",
             (0.0, 1.0),
             BayesianPolicyGradient(
-                iterations=800, action_std=(0.2, 0.1), rate=(1.0, 0.3), score_every=25
+                iterations=700, action_std=(0.2, 0.1), rate=(1.0, 0.3), score_every=40
             ),
             prior="diagonal",
         ),
