@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ class IBCLMethod:
     Parameters
     ----------
     prior_std
-        Of the initial prior N(0, prior_std² I).
+        Of the initial prior N(0, prior_std² I); several give several priors.
     d, alpha, continual, likelihood, seed
         As in `ibcl.IBCL`.
     """
@@ -41,16 +42,17 @@ class IBCLMethod:
         network: nn.Module,
         inference: Inference,
         *,
-        prior_std: float = 2.5,
+        prior_std: float | Sequence[float] = 2.5,
         d: float = 0.012,
         alpha: float = 0.01,
         continual: bool = True,
         likelihood: str | Likelihood = "auto",
         seed: int = 0,
     ) -> None:
+        stds = prior_std if isinstance(prior_std, Sequence) else [prior_std]
         self.learner = IBCL(
             network,
-            priors=[positive("prior_std", prior_std)],
+            priors=[positive("prior_std", std) for std in stds],
             inference=inference,
             pooling=self.pooling,
             d=d,
@@ -140,12 +142,13 @@ class IBCLEvidence(IBCLMethod):
 
     The network must be linear in its parameters (`ibcl.networks.linear`,
     `ibcl.networks.random_features`). Every posterior is stored: evidence is a ratio of posteriors,
-    which pointers would falsify. Inference is a deterministic fixed point and takes no minibatch
-    updates.
+    which pointers would falsify. Tasks are learnt apart, each from the initial prior, so that their
+    evidence does not depend on the order. Inference is a deterministic fixed point and takes no
+    minibatch updates.
     """
 
     name = "ibcl_evidence"
     pooling = "evidence"
 
     def __init__(self, network: nn.Module, **settings: Any) -> None:
-        super().__init__(network, DenseVI(), **{"d": 0.0, **settings})
+        super().__init__(network, DenseVI(), **{"d": 0.0, "continual": False, **settings})

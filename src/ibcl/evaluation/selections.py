@@ -1,0 +1,130 @@
+r"""Which model stands for a preference: the region holds many.
+
+``mean``
+    The mean model; the only one that deterministic methods have.
+``averaged``
+    Probabilities averaged over models drawn from the highest density region.
+``validated``
+    The drawn model with the best preference-weighted accuracy on *validation* data.
+``test_maximum``
+    The drawn model with the best preference-weighted accuracy on the *test* data. This is how the
+    paper reports; it is optimistic, because it looks at the answers, and grows with the number of
+    draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ibcl.gaussians import Mixture
+from ibcl.model import Model
+
+SELECTIONS = ("mean", "averaged", "validated", "test_maximum")
+
+# Draws that place the boundary of a mixture's region; its own threshold takes thousands of them.
+_MIXTURE_DRAWS = 200
+
+
+class Selection(NamedTuple):
+    """Class probabilities of one model a preference: a tensor (models, n, classes) a task."""
+
+    name: str
+    probabilities: list[Tensor]
+
+
+Examples = tuple[Tensor, Callable[[Tensor], list[Tensor]], list[NDArray[np.int64]]]
+"""Inputs of several tasks, how to split predictions on them by task, and the tasks' labels."""
+
+
+def class_probabilities(logits: Tensor) -> Tensor:
+    """Turn outputs (..., outputs) into probabilities (..., classes); one output means two classes.
+
+    Examples
+    --------
+    >>> class_probabilities(torch.zeros(1, 1))
+    tensor([[0.5000, 0.5000]])
+    """
+    if logits.shape[-1] > 1:
+        return logits.softmax(-1)
+    positive = torch.sigmoid(logits)
+    return torch.cat([1 - positive, positive], -1)
+
+
+def sampled_selections(
+    models: Sequence[Model],
+    weights: NDArray[np.float64],
+    examples: Sequence[Examples],
+    samples: int,
+) -> Iterator[Selection]:
+    """Yield the three selections that draw from the regions.
+
+    Parameters
+    ----------
+    models, weights
+        One model, and one row of weights over the tasks, a preference.
+    examples
+        Test examples, then validation examples.
+    samples
+        Models drawn a preference.
+    """
+    (x, split, y), (held_out_x, held_out_split, held_out_y) = examples
+    chosen: dict[str, list[Tensor]] = {"averaged": [], "validated": [], "test_maximum": []}
+    for model, row in zip(models, weights, strict=True):
+        thetas = draw(model, samples)
+        tested = _probabilities(model, thetas, x)
+        validated = _probabilities(model, thetas, held_out_x)
+        best = weighted_accuracies(held_out_split(validated), held_out_y, row).argmax()
+        luckiest = weighted_accuracies(split(tested), y, row).argmax()
+        chosen["averaged"].append(tested.mean(0))
+        chosen["validated"].append(tested[best])
+        chosen["test_maximum"].append(tested[luckiest])
+    for name, probabilities in chosen.items():
+        yield Selection(name, split(torch.stack(probabilities)))
+
+
+def draw(model: Model, samples: int) -> Tensor:
+    """Draw parameters from a model's highest density region, of shape (samples, D).
+
+    A mixture's boundary is taken from 200 draws: those of the α least density are left out.
+    """
+    if not isinstance(model.distribution, Mixture):
+        return model.region.sample(samples)
+    generator = torch.Generator().manual_seed(model.seed)
+    draws = model.distribution.sample(_MIXTURE_DRAWS, generator)
+    outside = math.floor(model.alpha * _MIXTURE_DRAWS)
+    inside = model.distribution.log_prob(draws).argsort(descending=True, stable=True)
+    kept = inside[: _MIXTURE_DRAWS - outside]
+    # In their own order, or the densest would always come first.
+    return draws[kept.sort().values[:samples]]
+
+
+def weighted_accuracies(
+    probabilities: Sequence[Tensor], y: Sequence[NDArray[np.int64]], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Σ_j w_j acc_j of every model, given each task's probabilities (models, n, classes).
+
+    Examples
+    --------
+    >>> right, wrong = torch.tensor([[0.9, 0.1]]), torch.tensor([[0.1, 0.9]])
+    >>> first_task, second_task = torch.stack([right, wrong]), torch.stack([wrong, right])
+    >>> labels = np.array([0])
+    >>> weighted_accuracies([first_task, second_task], [labels, labels], np.array([0.7, 0.3]))
+    array([0.7, 0.3])
+    """
+    total = np.zeros(len(probabilities[0]))
+    for values, labels, weight in zip(probabilities, y, weights, strict=True):
+        right = values.argmax(-1).numpy() == labels
+        total += weight * right.mean(1)
+    return total
+
+
+def _probabilities(model: Model, thetas: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return class_probabilities(model.network.outputs_of_many(thetas.float(), x))
