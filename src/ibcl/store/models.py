@@ -34,7 +34,7 @@ LARGEST_FILE = 2**34
 
 
 class ModelEntry(Entry):
-    """A model's metadata; in the file each value is the text of its JSON."""
+    """A model's metadata: JSON in the one string ``ibcl``, since safetensors keeps no order."""
 
     kind: Literal["ibcl model"] = "ibcl model"
     format: Literal[1] = FORMAT
@@ -49,10 +49,6 @@ class ModelEntry(Entry):
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
     knowledge: Hash
     """Revision of the knowledge base it was made from."""
-
-    def strings(self) -> dict[str, str]:
-        """Return it as safetensors keeps it."""
-        return {name: json.dumps(value) for name, value in self.model_dump(mode="json").items()}
 
 
 class SavedModel(Model):
@@ -87,12 +83,12 @@ def save_model(model: Model, path: str | PathLike[str]) -> None:
     except ValidationError as error:
         raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
     tensors = {name: value.clone() for name, value in model.module().state_dict().items()}
-    strings = entry.strings()
-    strings["checksum"] = _checksum(tensors, strings)
+    contents = entry.model_dump(mode="json")
+    contents["checksum"] = _checksum(tensors, contents)
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, save(tensors, metadata=strings))
+        write_atomically(target, save(tensors, metadata={"ibcl": json.dumps(contents)}))
     except OSError as error:
         raise StoreError(f"Cannot write {target}: {error.strerror or error}.") from None
 
@@ -149,24 +145,23 @@ def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
     try:
         tensors = {name: value.clone() for name, value in load(data).items()}
         header = pydantic_core.from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        strings = header["__metadata__"]
-        checksum = strings.pop("checksum", None)
-        values = {name: pydantic_core.from_json(text) for name, text in strings.items()}
+        contents = pydantic_core.from_json(header["__metadata__"]["ibcl"], allow_inf_nan=False)
+        checksum = contents.pop("checksum", None)
+        number = contents["format"]
     except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         raise StoreError(f"{source} is not a model of ibcl, or damaged.") from None
-    number = values.get("format")
     if isinstance(number, int) and number > FORMAT:
         raise StoreError(
             f"{source} was written in format {number}, but this version of ibcl reads formats up "
             f"to {FORMAT}; upgrade ibcl to open it."
         )
-    if checksum != _checksum(tensors, strings):
+    if checksum != _checksum(tensors, contents):
         raise StoreError(f"{source} is damaged: its contents do not match its checksum.")
     try:
-        return ModelEntry.model_validate_json(json.dumps(values)), tensors
+        return ModelEntry.model_validate_json(json.dumps(contents)), tensors
     except ValidationError as error:
         raise StoreError(f"{source} is not valid ({one_sentence(error)}).") from None
 
 
-def _checksum(tensors: dict[str, Tensor], strings: dict[str, str]) -> str:
-    return sha256(save(tensors) + json.dumps(strings, sort_keys=True).encode())
+def _checksum(tensors: dict[str, Tensor], contents: dict[str, Any]) -> str:
+    return sha256(save(tensors) + json.dumps(contents, sort_keys=True).encode())

@@ -153,12 +153,15 @@ def _compact(
         if base is not None:
             precision = precision - base.dense().precision.double()
         values, vectors = torch.linalg.eigh((precision + precision.T) / 2)
-        if float(values[0]) < -1e-8 * float(values[-1].abs()):
+        # Differences carry the rounding of what they are taken of.
+        rounding = 1e-8 * float(values[-1].abs()) + 1e-12 * float(gaussian.precision.abs().max())
+        if float(values[0]) < -rounding:
             continue
-        scale = precision.diagonal().clamp(min=1e-30).sqrt().float()
+        # A factor of the scaled evidence, Λ = S B Bᵀ S, weakest direction first.
+        factor = vectors * values.clamp(min=0).sqrt()
+        scale = factor.norm(dim=1).clamp(min=1e-30).float()
+        factor = factor / scale.double()[:, None]
         tensors = {"mean": gaussian.mean.float(), "scale": scale}
-        # A factor B of the scaled evidence, Λ = S B Bᵀ S, weakest direction first.
-        factor = vectors * values.clamp(min=0).sqrt() / scale.double()[:, None]
         if storage == FLOAT16:
             triangular = torch.linalg.qr(factor.T, mode="r").R.T
             rows, columns = torch.tril_indices(len(factor), len(factor))
@@ -167,8 +170,7 @@ def _compact(
             rank = min(int(storage.partition(":")[2]), len(factor))
             tensors["factor"] = factor[:, -rank:].half().contiguous()
             explained = tensors["factor"].double().square().sum(1)
-            whole = precision.diagonal() / scale.double().square()
-            tensors["remainder"] = (whole - explained).clamp(min=0).float()
+            tensors["remainder"] = (factor.square().sum(1) - explained).clamp(min=0).float()
         try:
             _unfold(tensors, gaussian.dimension, base)
         except ValueError:

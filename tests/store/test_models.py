@@ -1,0 +1,119 @@
+"""A model alone in a file: it predicts the same, and says where it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from learners import KINDS, Normalised, inputs, learn, make
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import ibcl
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_predicts_the_same(kind: str, tmp_path: Path) -> None:
+    learner = learn(make(kind), kind, "ab")
+    model = learner.model([0.3, 0.7])
+    model.save(tmp_path / "models" / "m.safetensors")
+    network = Normalised(shift=0.0) if kind == "own module" else None
+    loaded = ibcl.load_model(tmp_path / "models" / "m.safetensors", network=network)
+    x = inputs(20, seed=4)
+    assert torch.equal(loaded.predict(x, task="b"), model.predict(x, task="b"))
+    assert torch.equal(loaded.outputs(x, task="b"), model.outputs(x, task="b"))
+    assert loaded.preference == model.preference
+    for use in (
+        lambda: loaded.region,
+        lambda: loaded.credal_bounds(x),
+        lambda: loaded.uncertainty(x, task="a"),
+        lambda: loaded.predict(x, samples=2, task="a"),
+    ):
+        with pytest.raises(ValueError, match="mean model only"):
+            use()
+
+
+def test_the_file_is_a_plain_state_dict(tmp_path: Path) -> None:
+    model = learn(make("mean-field"), "mean-field").model("a=0.5,b=0.5,c=0")
+    model.save(tmp_path / "m.safetensors")
+    module = ibcl.networks.mlp(4, hidden=[3], activation="tanh")
+    module.load_state_dict(load_file(tmp_path / "m.safetensors"))
+    x = inputs()
+    assert torch.allclose(module(x), model.outputs(x)[0], atol=1e-6)
+
+
+def test_it_says_where_it_comes_from(tmp_path: Path) -> None:
+    learner = learn(make("dense"), "dense", "ab")
+    learner.save(tmp_path / "kb")
+    model = learner.model([0.25, 0.75])
+    learn(learner, "dense", "c")
+    model.save(tmp_path / "m.safetensors")
+    with safe_open(tmp_path / "m.safetensors", "pt") as file:
+        said = json.loads(file.metadata()["ibcl"])
+    revision = json.loads((tmp_path / "kb" / "manifest.json").read_text())["checksum"]
+    assert said["knowledge"] == revision
+    assert said["preference"] == {"a": 0.25, "b": 0.75}
+    assert said["pooling"] == "evidence"
+    assert said["network"]["kind"] == "linear"
+
+
+def test_a_loaded_model_saves_to_the_same_bytes(tmp_path: Path) -> None:
+    learn(make("regression"), "regression").model([0.2, 0.3, 0.5]).save(tmp_path / "one")
+    ibcl.load_model(tmp_path / "one").save(tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_learning_more_does_not_change_a_model() -> None:
+    learner = learn(make("dense"), "dense", "a")
+    model, same = learner.model([1.0]), learner.model([1.0])
+    expected = same.predict_proba(inputs(), samples=3)
+    learn(learner, "dense", "b")
+    assert torch.equal(model.predict_proba(inputs(), samples=3), expected)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.safetensors"
+    learn(make("regression"), "regression", "ab").model([0.5, 0.5]).save(path)
+    return path
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_changed_or_missing_byte_is_noticed_or_harmless(
+    data: st.DataObject, saved: Path, tmp_path: Path
+) -> None:
+    whole = saved.read_bytes()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    mask = data.draw(st.integers(0, 255))
+    flipped = whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :]
+    (tmp_path / "m").write_bytes(flipped if mask else whole[:place])
+    x = inputs()
+    try:
+        found = ibcl.load_model(tmp_path / "m").predict(x)
+    except ibcl.StoreError:
+        return
+    assert torch.equal(found, ibcl.load_model(saved).predict(x))
+
+
+def test_other_files_are_refused(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ibcl.StoreError, match="Cannot read"):
+        ibcl.load_model(tmp_path / "nowhere")
+    with pytest.raises(ibcl.StoreError, match=r"Cannot read|not a plain file"):
+        ibcl.load_model(tmp_path)
+    save_file({"weight": torch.zeros(3)}, tmp_path / "foreign")
+    with pytest.raises(ibcl.StoreError, match="not a model of ibcl"):
+        ibcl.load_model(tmp_path / "foreign")
+    with pytest.raises(ibcl.StoreError, match="does not fit its network"):
+        ibcl.load_model(saved, network=ibcl.networks.linear(3))
+    tensors = load_file(saved)
+    with safe_open(saved, "pt") as file:
+        said = json.loads(file.metadata()["ibcl"])
+    said["format"] = 2
+    save_file(tensors, tmp_path / "newer", metadata={"ibcl": json.dumps(said)})
+    with pytest.raises(ibcl.StoreError, match="format 2"):
+        ibcl.load_model(tmp_path / "newer")

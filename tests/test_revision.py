@@ -1,0 +1,387 @@
+"""Forgetting and merging: exact where they claim to be, refused where they would not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import ibcl
+from ibcl.gaussians import Gaussian
+from ibcl.revision import rebase
+
+TASKS = ("a", "b", "c", "d")
+
+
+def task(name: str, regression: bool = False) -> tuple[Tensor, Tensor]:
+    number = TASKS.index(name)
+    generator = torch.Generator().manual_seed(number)
+    x = torch.randn(30, 3, generator=generator)
+    score = x @ torch.randn(3, generator=generator) + 0.3 * torch.randn(30, generator=generator)
+    return x, score if regression else score > 0
+
+
+def learner(tasks: str, **changes: Any) -> ibcl.IBCL:
+    regression = isinstance(changes.get("likelihood"), ibcl.Normal)
+    settings = {"inference": ibcl.DenseVI(), "pooling": "evidence", "d": 0, **changes}
+    made = ibcl.IBCL(ibcl.networks.linear(3), **settings)
+    for name in tasks:
+        made.learn(*task(name, regression), task=name)
+    return made
+
+
+def parameters(gaussian: Gaussian) -> tuple[Tensor, Tensor]:
+    if isinstance(gaussian, ibcl.DiagonalGaussian):
+        return gaussian.mean, gaussian.std
+    return gaussian.mean, gaussian.dense().precision
+
+
+def assert_knows_the_same(
+    a: ibcl.IBCL, b: ibcl.IBCL, tolerance: float | None = None, distances: bool = True
+) -> None:
+    """The same tasks, with the same posteriors learnt from the same priors, pool to the same.
+
+    Bit for bit without a tolerance.
+    """
+
+    def close(one: Tensor, other: Tensor) -> bool:
+        if tolerance is None:
+            return torch.equal(one, other)
+        return torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+
+    assert a.tasks == b.tasks
+    for name in a.tasks:
+        ours, theirs = a.knowledge.record(name), b.knowledge.record(name)
+        assert (ours.pointers, ours.samples) == (theirs.pointers, theirs.samples)
+        if distances:
+            assert ours.distances == theirs.distances
+        for index, extremes in enumerate(
+            zip(a.knowledge.extremes(name), b.knowledge.extremes(name), strict=True)
+        ):
+            priors = a.knowledge.prior_of(name, index), b.knowledge.prior_of(name, index)
+            for pair in (extremes, priors):
+                assert all(map(close, *map(parameters, pair)))
+    assert len(a.knowledge.stored) == len(b.knowledge.stored)
+    if a.tasks:
+        for weights in ibcl.sample_preferences(len(a.tasks), 4, seed=0):
+            assert close(a.model(weights).theta, b.model(weights).theta)
+
+
+MEAN_FIELD = {
+    "inference": ibcl.MeanFieldVI(epochs=2),
+    "pooling": "wasserstein",
+    "priors": [1.0, 2.5],
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "dense, two priors": {"priors": [1.0, 3.0]},
+    "regression": {"likelihood": ibcl.Normal(0.5)},
+    "mean-field": MEAN_FIELD,
+    "mixture": {"pooling": "mixture"},
+}
+family = pytest.mark.parametrize("changes", FAMILIES.values(), ids=FAMILIES)
+
+
+@family
+@pytest.mark.parametrize("forgotten", ["a", "b", "c"])
+def test_forgetting_a_task_learnt_apart_is_never_having_learnt_it(
+    changes: dict[str, Any], forgotten: str
+) -> None:
+    found = learner("abc", continual=False, **changes)
+    found.forget(forgotten)
+    expected = learner("abc".replace(forgotten, ""), continual=False, **changes)
+    assert_knows_the_same(found, expected)
+    found.learn(*task("d", "likelihood" in changes), task="d")
+    expected.learn(*task("d", "likelihood" in changes), task="d")
+    assert_knows_the_same(found, expected)
+
+
+@family
+def test_forgetting_the_last_tasks_of_a_chain_is_never_having_learnt_them(
+    changes: dict[str, Any],
+) -> None:
+    found = learner("abcd", **changes)
+    found.forget("d")
+    found.forget("c")
+    assert_knows_the_same(found, learner("ab", **changes))
+
+
+def test_everything_can_be_forgotten_and_learnt_again() -> None:
+    found = learner("ab")
+    for name in "ba":
+        found.forget(name)
+    assert found.tasks == ()
+    assert found.knowledge.stored == ()
+    found.learn(*task("a"), task="a")
+    assert_knows_the_same(found, learner("a"))
+
+
+def test_with_a_threshold_distances_are_as_if_never_learnt() -> None:
+    changes = {**MEAN_FIELD, "d": 1e-4, "continual": False}
+    found = learner("abcd", **changes)
+    found.forget("b")
+    assert_knows_the_same(found, learner("acd", **changes))
+
+
+def test_a_task_in_a_chain_is_not_forgotten_silently() -> None:
+    found = learner("abc")
+    with pytest.raises(ValueError, match=r"'b' was learnt from its posteriors.*rebase"):
+        found.forget("a")
+    assert_knows_the_same(found, learner("abc"))
+
+
+def test_a_task_that_others_point_to_is_not_forgotten() -> None:
+    for continual in (True, False):
+        found = learner("ab", d=100.0, continual=continual)
+        assert found.knowledge.records[1].pointers == (True,)
+        for approximation in (None, "rebase"):
+            with pytest.raises(ValueError, match="also stands for task 'b'"):
+                found.forget("a", approximation)
+        found.forget("b")
+        assert_knows_the_same(found, learner("a", d=100.0, continual=continual))
+
+
+def test_forgetting_a_pointer_back_is_exact_within_a_chain() -> None:
+    """b's posterior is replaced by a's, so c was learnt from a's either way."""
+    first, second = (ibcl.DiagonalGaussian([m], [0.5]) for m in (1.0, 5.0))
+    found, expected = (ibcl.KnowledgeBase([ibcl.DiagonalGaussian([0.0], [1.0])], 0.1) for _ in "ab")
+    found.add("a", [first])
+    assert found.add("b", [ibcl.DiagonalGaussian([1.01], [0.5])]).pointers == (True,)
+    found.add("c", [second])
+    expected.add("a", [first])
+    expected.add("c", [second])
+    ibcl.revision.forget(found, "b")
+    assert found.records == expected.records
+    assert found.stored == expected.stored
+
+
+@pytest.mark.parametrize("forgotten", ["a", "b", "c"])
+@pytest.mark.parametrize("priors", [[2.5], [1.0, 3.0]])
+def test_rebasing_is_exact_for_linear_gaussian_models(forgotten: str, priors: list[float]) -> None:
+    changes = {"likelihood": ibcl.Normal(0.5), "priors": priors}
+    found = learner("abcd", **changes)
+    found.forget(forgotten, approximation="rebase")
+    expected = learner("abcd".replace(forgotten, ""), **changes)
+    assert_knows_the_same(found, expected, tolerance=1e-8)
+
+
+def test_rebasing_removes_exactly_the_evidence() -> None:
+    """Whatever the likelihood, the other tasks' evidence stays as it was."""
+    found, whole = learner("abcd"), learner("abcd")
+    found.forget("b", approximation="rebase")
+    for name in "acd":
+        ours, theirs = found.knowledge.evidence(name, 0), whole.knowledge.evidence(name, 0)
+        assert torch.allclose(ours.precision, theirs.precision, atol=1e-8)
+        assert torch.allclose(ours.linear, theirs.linear, atol=1e-8)
+    assert found.knowledge.record("c").priors == found.knowledge.record("a").posteriors
+
+
+def test_rebasing_says_where_evidence_was_negative() -> None:
+    knowledge = ibcl.KnowledgeBase([ibcl.DiagonalGaussian([0.0, 0.0], [1.0, 1.0])], d=0)
+    knowledge.add("a", [ibcl.DiagonalGaussian([1.0, 1.0], [0.1, 0.5])])
+    knowledge.add("b", [ibcl.DiagonalGaussian([2.0, 2.0], [0.2, 0.25])])
+    with pytest.warns(ibcl.EvidenceWarning, match=r"50\.0%"):
+        ibcl.revision.forget(knowledge, "a", approximation="rebase")
+    (left,) = knowledge.stored
+    # b said less than a about the first parameter; about the second 16 − 4 more, at (32 − 4)/12.
+    assert left.mean.tolist() == pytest.approx([0.0, 28 / 13])
+    assert left.dense().precision.diagonal().tolist() == pytest.approx([1.0, 13.0])
+
+
+def test_a_dense_posterior_that_would_become_improper_is_refused() -> None:
+    def gaussian(mean: float, precision: float) -> ibcl.DenseGaussian:
+        return ibcl.DenseGaussian(torch.full((2,), mean), precision * torch.eye(2))
+
+    knowledge = ibcl.KnowledgeBase([gaussian(0.0, 1.0)], d=0)
+    knowledge.add("a", [gaussian(1.0, 9.0)])
+    knowledge.add("b", [gaussian(2.0, 3.0)])
+    before = knowledge.stored, knowledge.records
+    with pytest.raises(ValueError, match="positive definite"):
+        ibcl.revision.forget(knowledge, "a", approximation="rebase")
+    assert (knowledge.stored, knowledge.records) == before
+
+
+def test_bad_requests_to_forget() -> None:
+    found = learner("ab")
+    with pytest.raises(ValueError, match="Unknown task 'x'"):
+        found.forget("x")
+    with pytest.raises(ValueError, match="approximation must be"):
+        found.forget("b", approximation="please")
+    ids = ibcl.IBCL(
+        ibcl.networks.linear(5), inference=ibcl.DenseVI(), continual=False, task_incremental=2
+    )
+    for name in "ab":
+        ids.learn(*task(name), task=name)
+    with pytest.raises(ValueError, match="only the last task"):
+        ids.forget("a")
+    ids.forget("b")
+    assert ids.tasks == ("a",)
+
+
+def test_unnamed_tasks_get_free_names_after_forgetting() -> None:
+    found = learner("", continual=False)
+    for _ in range(2):
+        found.learn(*task("a"))
+    found.forget("task 1")
+    found.learn(*task("b"))
+    assert found.tasks == ("task 2", "task 3")
+
+
+@family
+def test_merging_what_was_learnt_apart_is_one_learner_of_all(changes: dict[str, Any]) -> None:
+    merged = ibcl.merge(
+        learner("ac", continual=False, **changes), learner("bd", continual=False, **changes)
+    )
+    assert_knows_the_same(merged, learner("acbd", continual=False, **changes))
+    assert merged.likelihood == learner("a", **changes).likelihood
+
+
+def test_merging_is_associative_and_its_order_only_that_of_the_tasks() -> None:
+    a, b, c = (learner(name, continual=False) for name in "abc")
+    left, right = ibcl.merge(ibcl.merge(a, b), c), ibcl.merge(a, ibcl.merge(b, c))
+    assert_knows_the_same(left, right)
+    ours, theirs = ibcl.merge(a, b), ibcl.merge(b, a)
+    assert theirs.tasks == ("b", "a")
+    preference = {"a": 0.3, "b": 0.7}
+    found = theirs.model(preference).theta
+    assert torch.allclose(ours.model(preference).theta, found, rtol=1e-12)
+    for name in "ab":
+        (one,), (other,) = ours.knowledge.extremes(name), theirs.knowledge.extremes(name)
+        assert one is other
+
+
+def test_merging_and_forgetting_undo_each_other() -> None:
+    a, b = learner("ac", continual=False), learner("bd", continual=False)
+    merged = ibcl.merge(a, b)
+    merged.forget("b")
+    merged.forget("d")
+    assert_knows_the_same(merged, a)
+
+
+def test_merging_leaves_the_parts_alone_and_goes_on_learning() -> None:
+    a, b = learner("a", continual=False), learner("b", continual=False)
+    a.metadata, b.metadata = {"columns": [1], "site": "a"}, {"columns": [1], "date": "today"}
+    merged = ibcl.merge(a, b)
+    assert merged.metadata == {"columns": [1], "site": "a", "date": "today"}
+    merged.learn(*task("c"), task="c")
+    assert_knows_the_same(merged, learner("abc", continual=False))
+    assert_knows_the_same(a, learner("a", continual=False))
+
+
+def test_merging_with_pointers_keeps_them() -> None:
+    changes = {**MEAN_FIELD, "d": 100.0, "continual": False}
+    merged = ibcl.merge(learner("ab", **changes), learner("cd", **changes))
+    assert [record.posteriors for record in merged.knowledge.records] == [
+        (0, 1),
+        merged.knowledge.record("b").posteriors,
+        (2, 3),
+        merged.knowledge.record("d").posteriors,
+    ]
+    assert set(merged.knowledge.record("b").posteriors) <= {0, 1}
+    assert set(merged.knowledge.record("d").posteriors) <= {2, 3}
+
+
+@pytest.mark.parametrize("continual", [True, False])
+def test_merging_with_a_learner_that_knows_nothing_changes_nothing(continual: bool) -> None:
+    one = learner("ab", continual=continual)
+    for merged in (
+        ibcl.merge(one, learner("", continual=continual)),
+        ibcl.merge(learner("", continual=continual), one),
+    ):
+        assert_knows_the_same(merged, one)
+        assert merged.likelihood == one.likelihood
+
+
+@pytest.mark.parametrize("priors", [[2.5], [1.0, 3.0]])
+def test_merging_chains_is_exact_for_linear_gaussian_models(priors: list[float]) -> None:
+    changes = {"likelihood": ibcl.Normal(0.5), "priors": priors}
+    merged = ibcl.merge(learner("ab", **changes), learner("cd", **changes), "rebase")
+    assert_knows_the_same(merged, learner("abcd", **changes), tolerance=1e-8)
+    assert [r.priors for r in merged.knowledge.records] == [
+        r.priors for r in learner("abcd", **changes).knowledge.records
+    ]
+
+
+def test_merging_chains_keeps_all_evidence() -> None:
+    a, b = learner("ab"), learner("cd")
+    with pytest.raises(ValueError, match=r"'c' and the tasks after it.*rebase"):
+        ibcl.merge(a, b)
+    merged = ibcl.merge(a, b, approximation="rebase")
+    for part in (a, b):
+        for name in part.tasks:
+            ours, theirs = merged.knowledge.evidence(name, 0), part.knowledge.evidence(name, 0)
+            assert torch.allclose(ours.precision, theirs.precision, atol=1e-8)
+            assert torch.allclose(ours.linear, theirs.linear, atol=1e-8)
+    merged.forget("d")
+    merged.forget("c")
+    assert_knows_the_same(merged, a)
+
+
+DIFFERENCES: dict[str, tuple[Callable[[], ibcl.IBCL], str]] = {
+    "priors": (lambda: learner("b", priors=[1.0]), "priors differ"),
+    "number of priors": (lambda: learner("b", priors=[2.5, 2.5]), "priors differ"),
+    "family of priors": (
+        lambda: learner("b", priors=[ibcl.DenseGaussian(torch.zeros(4), torch.eye(4))]),
+        "priors differ",
+    ),
+    "likelihood": (lambda: learner("b", likelihood=ibcl.Normal()), "likelihood differs"),
+    "pooling": (lambda: learner("b", pooling="mixture"), "pooling differs"),
+    "threshold": (lambda: learner("b", d=0.1), "d differs"),
+    "continual": (lambda: learner("b", continual=False), "continual differs"),
+    "tasks": (lambda: learner("a"), "both have learnt a"),
+    "network": (
+        lambda: ibcl.IBCL(ibcl.networks.mlp(3, hidden=2), pooling="evidence", d=0),
+        "networks differ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "reason"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_learners_that_do_not_fit_are_not_merged(
+    other: Callable[[], ibcl.IBCL], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ibcl.merge(learner("a"), other(), approximation="rebase")
+
+
+def test_other_metadata_and_task_ids_are_not_merged() -> None:
+    a, b = learner("a", continual=False), learner("b", continual=False)
+    a.metadata, b.metadata = {"classes": ["no", "yes"]}, {"classes": ["yes", "no"]}
+    with pytest.raises(ValueError, match=r"metadata\['classes'\] differs"):
+        ibcl.merge(a, b)
+    ids = [ibcl.IBCL(ibcl.networks.linear(5), task_incremental=2) for _ in range(2)]
+    with pytest.raises(ValueError, match="append a task id"):
+        ibcl.merge(*ids)
+    with pytest.raises(ValueError, match="approximation must be"):
+        ibcl.merge(a, b, approximation="anything")
+
+
+positive = st.floats(0.1, 3.0)
+diagonal = st.builds(
+    lambda mean, std: ibcl.DiagonalGaussian(
+        torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
+    ),
+    st.lists(st.floats(-3, 3), min_size=2, max_size=2),
+    st.lists(positive, min_size=2, max_size=2),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(old=diagonal, new=diagonal, evidence=st.lists(positive, min_size=2, max_size=2))
+def test_moving_there_and_back_is_nothing(
+    old: ibcl.DiagonalGaussian, new: ibcl.DiagonalGaussian, evidence: list[float]
+) -> None:
+    """Diagonal and dense move alike, and back again."""
+    precision = old.std.square().reciprocal() + torch.tensor(evidence, dtype=torch.float64)
+    posterior = ibcl.DiagonalGaussian(old.mean + 1, precision.rsqrt())
+    moved, share = rebase(posterior, old, new)
+    assert share == 0
+    back, _ = rebase(moved, new, old)
+    assert all(map(torch.allclose, parameters(back), parameters(posterior)))
+    dense, _ = rebase(posterior.dense(), old, new.dense())
+    assert all(map(torch.allclose, parameters(dense), parameters(moved.dense())))
