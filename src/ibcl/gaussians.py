@@ -340,7 +340,8 @@ class Mixture(Distribution):
         for component in self.components:
             self.components[0]._same_dimension(component)
         means = torch.stack([component.mean.double() for component in self.components])
-        self.mean = (self.weights @ means).to(self.components[0].mean.dtype)
+        single = all(component.mean.dtype == torch.float32 for component in self.components)
+        self.mean = (self.weights @ means).to(torch.float32 if single else torch.float64)
 
     def __repr__(self) -> str:
         return f"Mixture(components={len(self.components)}, dimension={self.dimension})"
@@ -356,7 +357,7 @@ class Mixture(Distribution):
         draws = torch.empty(n, self.dimension, dtype=self.mean.dtype)
         for index, component in enumerate(self.components):
             rows = torch.nonzero(choice == index).flatten()
-            draws[rows] = component.sample(len(rows), generator)
+            draws[rows] = component.sample(len(rows), generator).to(draws.dtype)
         return draws
 
     def log_prob(self, theta: Tensor | ArrayLike) -> Tensor:

@@ -297,21 +297,22 @@ class IBCL:
             ) from None
 
     def _encoded(self, data: TaskData, task: str) -> TaskData:
-        return TaskData(append_task_id(data.x, task, self.tasks, self.task_incremental), data.y)
+        """Tell the network the task, which may be the one about to be learnt."""
+        names = self.tasks if task in self.tasks else (*self.tasks, task)
+        return TaskData(append_task_id(data.x, task, names, self.task_incremental), data.y)
 
 
 def append_task_id(x: Tensor, task: str | None, tasks: Sequence[str], size: int | None) -> Tensor:
-    """Append the one-hot id of a task to x, where tasks are told apart (size is not None).
-
-    A task not among those known gets the next id.
-    """
+    """Append the one-hot id of a task to x, where tasks are told apart (size is not None)."""
     if size is None:
         return x
     if x.ndim != 2:
         raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
     if task is None:
         raise ValueError("This learner tells tasks apart: say which task the inputs are from.")
-    position = tasks.index(task) if task in tasks else len(tasks)
+    if task not in tasks:
+        raise ValueError(f"Unknown task {task!r}; known tasks are {', '.join(tasks)}.")
+    position = tasks.index(task)
     if position >= size:
         raise ValueError(f"The learner was made for {size} tasks and has learnt them all.")
     identity = torch.zeros(len(x), size)

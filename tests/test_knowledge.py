@@ -1,0 +1,136 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ibcl import DiagonalGaussian, KnowledgeBase
+from theorems import assert_dedup_within_d, random_gaussian, random_knowledge
+
+PRIOR = DiagonalGaussian([0.0, 0.0], [1.0, 1.0])
+
+
+def at(*mean: float, std: float = 0.5) -> DiagonalGaussian:
+    return DiagonalGaussian(list(mean), [std] * len(mean))
+
+
+@given(
+    st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=2), min_size=1, max_size=6),
+    st.floats(0, 0.6),
+    st.sampled_from([1, 2]),
+)
+def test_every_posterior_is_stored_or_within_d_of_a_stored_one(means, d, priors):
+    knowledge = KnowledgeBase([PRIOR] * priors, d=d)
+    learnt = {}
+    for number, mean in enumerate(means):
+        learnt[f"t{number}"] = [at(mean[0] + 0.1 * j, mean[1]) for j in range(priors)]
+        knowledge.add(f"t{number}", learnt[f"t{number}"])
+    assert_dedup_within_d(knowledge, learnt)
+    stored = knowledge.stored
+    assert len(stored) == sum(not p for r in knowledge.records for p in r.pointers)
+
+
+def test_the_first_task_is_always_stored_and_zero_d_stores_all():
+    knowledge = KnowledgeBase([PRIOR], d=100.0)
+    assert knowledge.add("a", [PRIOR]).pointers == (False,)
+    knowledge = KnowledgeBase([PRIOR], d=0)
+    for name in "abc":
+        knowledge.add(name, [at(1.0, 1.0)])
+    assert len(knowledge.stored) == 3
+
+
+def test_distances_are_wasserstein_per_parameter():
+    knowledge = KnowledgeBase([PRIOR], d=0.5)
+    knowledge.add("a", [at(0.0, 0.0)])
+    record = knowledge.add("b", [at(3.0, 4.0)])
+    assert record.distances == (pytest.approx(5 / math.sqrt(2)),)
+    assert knowledge.report()[1].wasserstein == (pytest.approx(5.0),)
+
+
+def test_the_nearest_of_several_stands_in_and_is_the_next_prior():
+    knowledge = KnowledgeBase([PRIOR], d=0.5)
+    knowledge.add("a", [at(0.0, 0.0)])
+    knowledge.add("b", [at(5.0, 0.0)])
+    record = knowledge.add("c", [at(0.2, 0.0)])
+    assert record.posteriors == (0,)
+    assert record.pointers == (True,)
+    assert knowledge.next_priors() == (knowledge.stored[0],)
+    assert knowledge.extremes("c") == (knowledge.stored[0],)
+    assert knowledge.record("d" if "d" in knowledge.tasks else "c").priors == (1,)
+
+
+@given(st.integers(0, 300))
+def test_pruned_search_finds_the_true_nearest(seed):
+    knowledge = KnowledgeBase([random_gaussian("dense", 3, 0)], d=1e-9)
+    for number in range(5):
+        knowledge.add(f"t{number}", [random_gaussian("dense", 3, seed + number)])
+    probe = random_gaussian("dense", 3, seed + 99)
+    distances = [probe.wasserstein(q) / math.sqrt(3) for q in knowledge.stored]
+    index, distance = knowledge.nearest(probe)
+    assert index == distances.index(min(distances))
+    assert distance == pytest.approx(min(distances))
+
+
+@pytest.mark.parametrize("continual", [True, False])
+def test_evidence_is_the_quotient_of_posterior_and_prior(continual):
+    knowledge = random_knowledge("dense", tasks=3, priors=2, continual=continual)
+    theta = torch.randn(4, 4, generator=torch.Generator().manual_seed(0)).double()
+    for task in knowledge.tasks:
+        for index in range(2):
+            factor = knowledge.evidence(task, index)
+            log_factor = theta @ factor.linear - 0.5 * ((theta @ factor.precision) * theta).sum(-1)
+            quotient = knowledge.extremes(task)[index].log_prob(theta)
+            quotient = quotient - knowledge.prior_of(task, index).log_prob(theta)
+            gap = log_factor - quotient
+            torch.testing.assert_close(gap, gap[:1].expand_as(gap), rtol=1e-6, atol=1e-6)
+
+
+def test_learning_apart_starts_from_the_initial_priors():
+    chained, apart = (random_knowledge("diagonal", continual=c) for c in (True, False))
+    assert chained.record("task1").priors == (0,)
+    assert apart.record("task1").priors == (None,)
+    assert apart.next_priors() == apart.priors
+
+
+def test_the_report_grows_with_what_is_stored():
+    knowledge = KnowledgeBase([PRIOR], d=0.5)
+    knowledge.add("a", [at(0.0, 0.0)])
+    knowledge.add("b", [at(0.1, 0.0)])
+    knowledge.add("c", [at(9.0, 0.0)])
+    report = knowledge.report()
+    assert [row.stored for row in report] == [1, 1, 2]
+    assert [row.learnt for row in report] == [1, 2, 3]
+    assert [row.nbytes for row in report] == [16, 16, 32]
+    assert knowledge.nbytes == 32
+
+
+def test_without_a_threshold_the_report_still_knows_the_distances():
+    knowledge = KnowledgeBase([PRIOR], d=0)
+    knowledge.add("a", [at(0.0, 0.0)])
+    knowledge.add("b", [at(3.0, 4.0)])
+    assert [row.wasserstein for row in knowledge.report()] == [(None,), (pytest.approx(5.0),)]
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda k: k.add("a", [at(1.0, 1.0)]), "learnt already"),
+        (lambda k: k.add("b", []), "one a prior"),
+        (lambda k: k.add("b", [at(1.0)]), "dimensions"),
+        (lambda k: k.add("", [at(1.0, 1.0)]), "name must be text"),
+        (lambda k: k.add("x,y", [at(1.0, 1.0)]), "name must be text"),
+        (lambda k: k.add(3, [at(1.0, 1.0)]), "name must be text"),
+        (lambda k: k.extremes("z"), "Unknown task 'z'; known tasks are a"),
+        (lambda _: KnowledgeBase([], 0.1), "at least one prior"),
+        (lambda _: KnowledgeBase([PRIOR], -1), "not negative"),
+        (lambda _: KnowledgeBase([PRIOR], math.nan), "not negative"),
+    ],
+)
+def test_bad_input_changes_nothing(act, message):
+    knowledge = KnowledgeBase([PRIOR])
+    knowledge.add("a", [at(0.0, 0.0)])
+    with pytest.raises(ValueError, match=message):
+        act(knowledge)
+    assert knowledge.tasks == ("a",)
+    assert len(knowledge.stored) == 1

@@ -1,0 +1,93 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ibcl import Preference, sample_preferences
+from ibcl.preference import preference_grid, preference_matrix
+
+TASKS = ["sci-fi", "documentary"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"sci-fi": 0.8, "documentary": 0.2},
+        {"documentary": 0.2, "sci-fi": 0.8},
+        [0.8, 0.2],
+        (0.8, 0.2),
+        np.array([0.8, 0.2]),
+        np.array([0.8, 0.2], dtype=np.float32),
+        "sci-fi=0.8,documentary=0.2",
+        " documentary = 0.2 , sci-fi = 0.8 ",
+        "0.8, 0.2",
+        Preference({"sci-fi": 0.8, "documentary": 0.2}),
+    ],
+)
+def test_every_way_to_write_a_preference_means_the_same(value):
+    preference = Preference.parse(value, TASKS)
+    assert list(preference) == TASKS
+    np.testing.assert_allclose(preference.vector(), [0.8, 0.2], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([0.8, 0.3], "sum to 1.1"),
+        ([1.2, -0.2], "not negative"),
+        ([math.nan, 1.0], "finite"),
+        ([math.inf, 0.0], "finite"),
+        ([1.0], "1 weights, but there are 2 tasks"),
+        ([[0.5, 0.5]], "2 weights|shape|tasks"),
+        ({"sci-fi": 1.0}, "leaves out documentary"),
+        ({"sci-fi": 0.5, "documentary": 0.5, "drama": 0.0}, "Unknown task drama"),
+        ({"sci-fi": "much", "documentary": 0.2}, "must be a number"),
+        ("sci-fi=0.5,sci-fi=0.5", "more than once"),
+        ("sci-fi:0.8", "Cannot read the preference"),
+        ("", "0 weights"),
+        (None, "weights|preference"),
+        ("sci-fi=0.8,documentary=abc", "must be a number"),
+    ],
+)
+def test_what_is_no_preference_is_refused_in_a_sentence(value, message):
+    with pytest.raises(ValueError, match=message):
+        Preference.parse(value, TASKS)
+
+
+def test_a_preference_needs_tasks():
+    with pytest.raises(ValueError, match="no task yet"):
+        Preference.parse([1.0], [])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 99))
+def test_text_and_back(weights, seed):
+    tasks = [f"t{i}" for i in range(len(weights))]
+    vector = sample_preferences(len(weights), 1, seed)[0]
+    text = ",".join(f"{t}={w!r}" for t, w in zip(tasks, vector.tolist(), strict=True))
+    assert np.array_equal(Preference.parse(text, tasks).vector(), vector)
+
+
+@given(st.integers(1, 6), st.integers(0, 20), st.sampled_from([None, 0.2, 5.0]))
+def test_sampled_preferences_lie_on_the_simplex_and_follow_the_seed(tasks, n, concentration):
+    draws = sample_preferences(tasks, n, seed=3, concentration=concentration)
+    assert draws.shape == (n, tasks)
+    assert (draws >= 0).all()
+    np.testing.assert_allclose(draws.sum(1), 1)
+    assert np.array_equal(draws, sample_preferences(tasks, n, 3, concentration))
+
+
+@given(st.integers(1, 4), st.integers(1, 5))
+def test_a_grid_holds_every_multiple_once(tasks, steps):
+    grid = preference_grid(tasks, steps)
+    assert len(grid) == math.comb(steps + tasks - 1, tasks - 1)
+    assert len({tuple(row) for row in grid.round(9)}) == len(grid)
+    np.testing.assert_allclose(grid.sum(1), 1)
+
+
+def test_many_preferences_are_checked_one_by_one():
+    assert preference_matrix([[0.5, 0.5], "sci-fi"], TASKS).tolist() == [[0.5, 0.5], [1.0, 0.0]]
+    for bad in (np.array([[0.5, 0.6]]), np.array([[1.5, -0.5]]), np.array([[math.nan, 1.0]])):
+        with pytest.raises(ValueError, match="sum to|negative|finite"):
+            preference_matrix(bad, TASKS)

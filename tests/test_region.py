@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import kstest, norm
+
+from ibcl import DiagonalGaussian, HighestDensityRegion, Mixture
+from theorems import assert_region_coverage, random_gaussian
+
+ALPHAS = [0.01, 0.1, 0.25, 0.5]
+
+
+def mixture(dimension: int = 3) -> Mixture:
+    components = [
+        random_gaussian("diagonal", dimension, 1),
+        random_gaussian("dense", dimension, 2),
+        DiagonalGaussian(torch.full((dimension,), 8.0), torch.full((dimension,), 0.3)),
+    ]
+    return Mixture([0.5, 0.3, 0.2], components)
+
+
+FAMILIES = {
+    "diagonal": random_gaussian("diagonal", 5, 0),
+    "dense": random_gaussian("dense", 5, 0),
+    "mixture": mixture(),
+    "one parameter": DiagonalGaussian([1.0], [2.0]),
+    "many parameters": DiagonalGaussian(torch.ones(400), torch.full((400,), 0.01)),
+}
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_coverage(family, alpha):
+    assert_region_coverage(FAMILIES[family], alpha)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_samples_lie_inside_and_follow_the_truncated_distribution(family):
+    q = FAMILIES[family]
+    region = HighestDensityRegion(q, alpha=0.3)
+    draws = region.sample(500)
+    assert draws.shape == (500, q.dimension)
+    assert bool(region.contains(draws).all())
+    # Draws of q that happen to lie inside follow the truncated distribution by definition.
+    own = q.sample(3000, torch.Generator().manual_seed(9))
+    levels = q.log_prob(own[region.contains(own)])
+    assert kstest(q.log_prob(draws).numpy(), levels.numpy()).pvalue > 1e-3
+
+
+def test_the_threshold_is_the_density_on_the_boundary():
+    region = HighestDensityRegion(DiagonalGaussian([0.0], [1.0]), alpha=0.05)
+    edge = norm.ppf(0.975)
+    assert region.threshold == pytest.approx(norm.logpdf(edge))
+    assert region.contains([[edge - 1e-6], [edge + 1e-6]]).tolist() == [True, False]
+    assert region.log_volume == pytest.approx(np.log(2 * edge))
+
+
+def test_a_mixture_threshold_matches_numerical_integration():
+    q = Mixture([0.4, 0.6], [DiagonalGaussian([-2.0], [0.5]), DiagonalGaussian([1.5], [1.0])])
+    grid = torch.linspace(-8, 8, 200_001, dtype=torch.float64)
+    density = q.log_prob(grid[:, None]).exp()
+    width = float(grid[1] - grid[0])
+    level = brentq(lambda c: float(density[density >= c].sum()) * width - 0.75, 1e-4, 0.3)
+    region = HighestDensityRegion(q, alpha=0.25)
+    assert region.threshold == pytest.approx(np.log(level), abs=0.02)
+    assert 0 < region.mass_error < 0.003
+
+
+def test_uniform_samples_fill_the_ellipsoid_evenly():
+    q = random_gaussian("dense", 3, 4)
+    region = HighestDensityRegion(q, alpha=0.1)
+    draws = region.sample(4000, uniform=True)
+    shells = (q.mahalanobis_squared(draws) / region.radius_squared).pow(1.5)
+    assert kstest(shells.numpy(), "uniform").pvalue > 1e-3
+
+
+def test_volume_matches_monte_carlo():
+    q = random_gaussian("diagonal", 2, 3)
+    region = HighestDensityRegion(q, alpha=0.2)
+    reach = float(q.std.max()) * region.radius_squared**0.5
+    box = (torch.rand(200_000, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1) * reach
+    share = float(region.contains(box + q.mean).double().mean())
+    assert np.exp(region.log_volume) == pytest.approx(share * (2 * reach) ** 2, rel=0.02)
+
+
+def test_regions_are_nested():
+    q = mixture()
+    draws = q.sample(2000, torch.Generator().manual_seed(1))
+    wide, narrow = (HighestDensityRegion(q, a).contains(draws) for a in (0.1, 0.5))
+    assert bool((narrow <= wide).all())
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.1, float("nan")])
+def test_alpha_must_lie_between_0_and_1(alpha):
+    with pytest.raises(ValueError, match="alpha"):
+        HighestDensityRegion(FAMILIES["diagonal"], alpha)
+
+
+def test_a_mixture_has_no_ellipsoid():
+    with pytest.raises(ValueError, match="no ellipsoid"):
+        HighestDensityRegion(mixture(), 0.1).sample(3, uniform=True)

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.calibration import calibration_curve
+
+from ibcl import expected_calibration_error
+from ibcl.uncertainty import decompose, entropy
+
+
+def test_a_calibrated_forecast_has_a_small_error_and_a_sure_one_a_large():
+    generator = np.random.default_rng(0)
+    p = generator.random(20_000)
+    y = (generator.random(20_000) < p).astype(int)
+    assert expected_calibration_error(p, y) < 0.02
+    assert expected_calibration_error((p > 0.5).astype(float), y) > 0.2
+
+
+@given(st.integers(0, 1000))
+def test_the_error_matches_scikit_learns_calibration_curve(seed):
+    generator = np.random.default_rng(seed)
+    p = generator.random(300)
+    y = generator.integers(0, 2, 300)
+    confidence = np.maximum(p, 1 - p)
+    correct = ((p > 0.5) == y).astype(int)
+    share, mean = calibration_curve(correct, confidence, n_bins=10)
+    sizes = np.histogram(confidence, np.linspace(0, 1, 11))[0]
+    expected = (sizes[sizes > 0] / 300 * abs(share - mean)).sum()
+    assert expected_calibration_error(p, y, bins=10) == pytest.approx(expected)
+
+
+def test_models_that_agree_have_no_epistemic_uncertainty():
+    p = torch.tensor([[0.3, 0.7]]).expand(5, 1, 2)
+    parts = decompose(p)
+    assert float(parts.epistemic) == pytest.approx(0, abs=1e-7)
+    opposed = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    assert float(decompose(opposed).epistemic) == pytest.approx(
+        float(entropy(p.new_full((2,), 0.5)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("p", "y"), [([0.5], [0, 1]), ([1.5], [0]), ([float("nan")], [0]), ([], [])]
+)
+def test_what_is_no_forecast_is_refused(p, y):
+    with pytest.raises(ValueError, match="robabilities"):
+        expected_calibration_error(p, y)

@@ -1,0 +1,109 @@
+"""What must hold, as assertions written once and applied to every family, rule and method."""
+
+import math
+
+import numpy as np
+import torch
+
+import ibcl
+from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian
+
+
+def random_gaussian(kind: str, dimension: int, seed: int) -> Gaussian:
+    generator = torch.Generator().manual_seed(seed)
+    mean = torch.randn(dimension, generator=generator, dtype=torch.float64)
+    if kind == "diagonal":
+        std = 0.2 + torch.rand(dimension, generator=generator, dtype=torch.float64)
+        return DiagonalGaussian(mean, std)
+    root = torch.randn(dimension, dimension, generator=generator, dtype=torch.float64)
+    return DenseGaussian(mean, root @ root.T / dimension + 0.5 * torch.eye(dimension))
+
+
+def random_knowledge(
+    kind: str, tasks: int = 3, priors: int = 1, dimension: int = 4, continual: bool = False
+) -> ibcl.KnowledgeBase:
+    """A knowledge base whose posteriors are sharper than their priors, as real ones are."""
+    initial = [
+        DiagonalGaussian(
+            torch.zeros(dimension).double(), torch.full((dimension,), 3.0 + j).double()
+        )
+        for j in range(priors)
+    ]
+    knowledge = ibcl.KnowledgeBase(initial, d=0, continual=continual)
+    for task in range(tasks):
+        posteriors = []
+        for j, prior in enumerate(knowledge.next_priors()):
+            before = prior.natural_parameters()
+            factor = random_gaussian(kind, dimension, seed=100 * task + j).natural_parameters()
+            if kind == "diagonal":
+                precision = before.precision + factor.precision
+                mean = (before.linear + factor.linear) / precision
+                posteriors.append(DiagonalGaussian(mean, precision.rsqrt()))
+            else:
+                precision = prior.dense().precision + factor.precision
+                linear = prior.dense().natural_parameters().linear + factor.linear
+                posteriors.append(DenseGaussian(torch.linalg.solve(precision, linear), precision))
+        knowledge.add(f"task{task}", posteriors)
+    return knowledge
+
+
+def moments(q: Gaussian) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.mean.double(), q.dense().covariance
+
+
+def assert_same_gaussian(left: Gaussian, right: Gaussian, tolerance: float = 1e-8) -> None:
+    for ours, theirs in zip(moments(left), moments(right), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def assert_vertex_identity(knowledge: ibcl.KnowledgeBase, rule: str) -> None:
+    """With one prior, all weight on a task gives back that task's posterior, bit for bit."""
+    for position, task in enumerate(knowledge.tasks):
+        q = ibcl.pool(knowledge, np.eye(len(knowledge.tasks))[position], rule)
+        (posterior,) = knowledge.extremes(task)
+        assert torch.equal(q.mean, posterior.mean)
+        assert torch.equal(q.dense().precision, posterior.dense().precision)
+
+
+def assert_linear_in_preference(knowledge: ibcl.KnowledgeBase, rule: str) -> None:
+    """The mean of q_w moves linearly along a line of preferences."""
+    left, right = ibcl.sample_preferences(len(knowledge.tasks), 2, seed=5)
+    ends = [ibcl.pool(knowledge, w, rule).mean.double() for w in (left, right)]
+    middle = ibcl.pool(knowledge, 0.3 * left + 0.7 * right, rule).mean.double()
+    torch.testing.assert_close(middle, 0.3 * ends[0] + 0.7 * ends[1])
+
+
+def assert_uniform_evidence_is_sequential_bayes(knowledge: ibcl.KnowledgeBase) -> None:
+    """The uniform preference multiplies every likelihood once: the chain's last posterior."""
+    tasks = len(knowledge.tasks)
+    q = ibcl.pool(knowledge, np.full(tasks, 1 / tasks), "evidence")
+    assert_same_gaussian(q, knowledge.extremes(knowledge.tasks[-1])[0], tolerance=1e-5)
+
+
+def assert_region_coverage(q, alpha: float, draws: int = 10_000) -> None:
+    """The region holds 1 − α of the mass, within one point, on draws it has not seen."""
+    region = ibcl.HighestDensityRegion(q, alpha, seed=0)
+    inside = region.contains(q.sample(draws, torch.Generator().manual_seed(12345)))
+    assert abs(float(inside.double().mean()) - (1 - alpha)) < 0.01
+
+
+def assert_dedup_within_d(knowledge: ibcl.KnowledgeBase, learnt: dict[str, list[Gaussian]]) -> None:
+    """Every learnt posterior is stored, or within d of the stored one that stands for it."""
+    scale = math.sqrt(knowledge.dimension)
+    for record in knowledge.records:
+        for posterior, extreme, pointer in zip(
+            learnt[record.name], knowledge.extremes(record.name), record.pointers, strict=True
+        ):
+            distance = posterior.wasserstein(extreme) / scale
+            assert (distance < knowledge.d) if pointer else (extreme is posterior)
+
+
+def assert_credal_bounds_contain_members(learner: ibcl.IBCL, x) -> None:
+    """Every vertex's probabilities lie between the lower and the upper ones."""
+    tasks = len(learner.tasks)
+    for vertex in np.eye(tasks):
+        model = learner.model(vertex)
+        lower, upper = model.credal_bounds(x)
+        probabilities = model.predict_proba(x)
+        assert (lower <= probabilities + 1e-6).all()
+        assert (probabilities <= upper + 1e-6).all()
