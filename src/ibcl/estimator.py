@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ibcl import networks
-from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian
+from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian, Mixture
 from ibcl.inference import DenseVI, Inference, MeanFieldVI
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
 from ibcl.learner import IBCL
@@ -76,6 +76,12 @@ class OneVsRest(Categorical):
         return torch.softmax(functional.logsigmoid(outputs), -1)
 
 
+def _rows_of(output: int, columns: int, outputs: int) -> Tensor:
+    """Positions in θ of one output's weights and bias."""
+    weights = torch.arange(output * columns, (output + 1) * columns)
+    return torch.cat([weights, torch.tensor([outputs * columns + output])])
+
+
 @dataclass(frozen=True)
 class OneVsRestVI:
     """`DenseVI` for `OneVsRest`: the classes share no parameter, so each is solved alone."""
@@ -105,12 +111,7 @@ class OneVsRestVI:
         precisions = [torch.zeros_like(prior.precision) for prior in dense]
         bounds, converged = [0.0] * len(priors), True
         for c in range(classes):
-            own = torch.cat(
-                [
-                    torch.arange(c * columns, (c + 1) * columns),
-                    torch.tensor([classes * columns + c]),
-                ]
-            )
+            own = _rows_of(c, columns, classes)
             result = self.solver.infer(
                 binary,
                 Bernoulli(),
@@ -565,7 +566,7 @@ class IBCLRegressor(RegressorMixin, _IBCLEstimator):  # type: ignore[misc]
         """Return expected values, and with ``return_std`` also the predictive stds.
 
         The variance is that of the noise plus that of the current preference's distribution over
-        models, exact for linear heads with a Gaussian and by sampling otherwise.
+        models: exact for linear heads, by sampling for the mlp.
         """
         inputs = self._checked(X)
         predictor = self._predictor()
@@ -575,16 +576,25 @@ class IBCLRegressor(RegressorMixin, _IBCLEstimator):  # type: ignore[misc]
 
     def _std(self, predictor: _Predictor, inputs: Tensor) -> NDArray[np.float64]:
         model = predictor.model
-        if self.head == "mlp" or not isinstance(model.distribution, Gaussian):
+        if self.head == "mlp":
             total: NDArray[np.float64] = model.uncertainty(inputs.numpy()).total
             return np.sqrt(total)
-        assert isinstance(model.likelihood, Normal)
-        assert isinstance(predictor.module, nn.Sequential)
+        *fixed, _ = predictor.module.children()
         with torch.no_grad():
-            features = nn.Sequential(*list(predictor.module)[:-1])(inputs)
+            features = nn.Sequential(*fixed)(inputs)
         design = torch.cat([features, features.new_ones(len(features), 1)], 1)
-        spread = (design @ model.distribution.dense().covariance_factor).square().sum(1)
-        std: NDArray[np.float64] = (spread + model.likelihood.noise**2).sqrt().numpy()
+        q = model.distribution
+        components = q.components if isinstance(q, Mixture) else (q,)
+        weights = q.weights if isinstance(q, Mixture) else torch.ones(1).double()
+        gaussians = [part.dense() for part in components if isinstance(part, Gaussian)]
+        means = torch.stack([design @ part.mean.double() for part in gaussians])
+        within = torch.stack(
+            [(design @ part.covariance_factor).square().sum(1) for part in gaussians]
+        )
+        between = (means - weights @ means).square()
+        std: NDArray[np.float64] = np.sqrt(
+            (weights @ (within + between)).numpy() + (self.noise_ / self._unit) ** 2
+        )
         return std
 
     def credal_bounds(self, X: ArrayLike) -> Bounds:
