@@ -22,12 +22,15 @@ def rl(
     preferences: Annotated[
         int, typer.Option(min=2, help="How many policies to generate along the front.")
     ] = 200,
+    reference: Annotated[
+        tuple[float, float], typer.Option(help="Point from which hypervolumes are measured.")
+    ] = (0.0, 0.0),
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder for checkpoints, tables and pictures [rl-results/ENVIRONMENT]."),
+        typer.Option(help="Folder for checkpoints, tables and pictures (rl-results/ENVIRONMENT)."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Seeds run at the same time [one a processor].")
+        int | None, typer.Option(min=1, help="Seeds run at the same time (one a processor).")
     ] = None,
     threads: Annotated[
         int, typer.Option(min=1, help="Threads a seed's simulator uses; steps/s are printed.")
@@ -49,6 +52,7 @@ def rl(
         range(first_seed, first_seed + seeds),
         folder,
         preferences=preferences,
+        reference=reference,
         workers=workers or os.cpu_count() or 1,
         threads=threads,
     )

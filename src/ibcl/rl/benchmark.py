@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ibcl.rl.environments import make
@@ -21,6 +22,7 @@ def benchmark(
     folder: Path,
     *,
     preferences: int = 200,
+    reference: tuple[float, float] = (0.0, 0.0),
     workers: int = 1,
     threads: int = 1,
 ) -> str:
@@ -31,9 +33,14 @@ def benchmark(
     """
     if not seeds:
         raise ValueError("Give at least one seed.")
-    plan = recipe(environment)
-    results = run(plan, seeds, folder / "seeds", preferences, workers, threads)
     objectives = make(environment, copies=1).objectives
+    if len(objectives) != 2:
+        raise ValueError(
+            f"{environment} has {len(objectives)} objectives, but a benchmark's front has two; "
+            "use ibcl.rl.IBCRL directly."
+        )
+    plan = replace(recipe(environment), reference=reference)
+    results = run(plan, seeds, folder / "seeds", preferences, workers, threads)
     command = f"ibcl rl {environment} --seeds {len(seeds)}"
     if seeds[0]:
         command += f" --first-seed {seeds[0]}"

@@ -118,7 +118,7 @@ class ProgressLine:
         self._last = now
         left = self.recipe.updates - self._finished_updates - progress.iteration
         seconds = (now - self._started) / self._fresh_updates * left
-        volume = hypervolume([*self.scored, progress.returns])
+        volume = hypervolume([*self.scored, progress.returns], self.recipe.reference)
         returns = ", ".join(f"{value:.0f}" for value in progress.returns)
         self.report(
             f"seed {self.seed}  {self._task} {progress.iteration}/{progress.iterations}  "
@@ -196,7 +196,9 @@ def run_seed(
             )
             for task, learnt in ibcrl.results.items()
         ],
-        hypervolumes={name: hypervolume(returns) for name, returns in fronts.items()},
+        hypervolumes={
+            name: hypervolume(returns, recipe.reference) for name, returns in fronts.items()
+        },
         fronts={name: returns.tolist() for name, returns in fronts.items()},
         generation_steps=preferences * ibcrl.scoring.horizon,
     )

@@ -35,6 +35,8 @@ class Recipe:
     initial_std: float = 0.02
     copies: int = 16
     hidden: tuple[int, ...] = (64,)
+    reference: tuple[float, float] = (0.0, 0.0)
+    """Hypervolumes are measured from here."""
 
     @property
     def updates(self) -> int:
@@ -48,7 +50,7 @@ def recipe(environment: str) -> Recipe:
     Examples
     --------
     >>> [stage.task for stage in recipe("mo-halfcheetah").stages][:2]
-    ['energy', 'speed']
+    ['energy', 'sprint']
     """
     if environment in RECIPES:
         return RECIPES[environment]

@@ -115,7 +115,8 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         "",
         table(recipe, results),
         "",
-        f"- Seeds {seeds}; reference point (0, 0); deterministic mean policies, one episode each.",
+        f"- Seeds {seeds}; reference point {recipe.reference}; mean policies, one episode each "
+        "(the problems are deterministic).",
         f"- Environment steps a seed: {steps.mean():,.0f} for training and scoring on the way, "
         f"{results[0].generation_steps:,} more to score each set of generated policies.",
         f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
