@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,10 @@ COMMANDS = {
     "score": "ibcl.cli.score:score",
     "forget": "ibcl.cli.forget:forget",
     "merge": "ibcl.cli.merge:merge",
+    "bench": "ibcl.cli.bench:bench",
+    "ablate": "ibcl.cli.bench:ablate",
+    "tune": "ibcl.cli.bench:tune",
+    "report": "ibcl.cli.bench:report",
     "rl": "ibcl.cli.rl:rl",
 }
 
@@ -61,7 +65,7 @@ def options(
     warnings.showwarning = _one_line_warning
 
 
-def _one_line_warning(message: Warning | str, *_: object) -> None:
+def _one_line_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     typer.echo(f"Warning: {message}", err=True)
 
 

@@ -217,7 +217,9 @@ def learn(
         )
     learner.save(knowledge_base, storage=storage)
     stored = len(learner.knowledge.stored)
-    left_out = [column for column in frame if column not in schema.features and column != label]
+    left_out = [
+        column for column in frame.columns if column not in schema.features and column != label
+    ]
     result = {
         "knowledge_base": knowledge_base,
         "created": created,

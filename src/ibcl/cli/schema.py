@@ -63,7 +63,9 @@ class Schema(BaseModel):
         """Take the schema from the first task's table."""
         columns(frame, [label])
         if features is None:
-            features = [name for name in frame if name != label and is_numeric_dtype(frame[name])]
+            features = [
+                name for name in frame.columns if name != label and is_numeric_dtype(frame[name])
+            ]
             if not features:
                 raise ValueError("The file has no numeric column beside the label to learn from")
         if label in features:
@@ -143,9 +145,9 @@ def numbers(frame: pd.DataFrame, names: Sequence[str]) -> Numbers:
                 f"row {row}; fill them in or leave the rows out"
             )
         if not is_numeric_dtype(column):
-            wrong = pd.to_numeric(column, errors="coerce").isna().idxmax()
+            wrong = column[pd.to_numeric(column, errors="coerce").isna()]
             raise ValueError(
-                f"The column {name!r} must be numbers, but it holds {str(column[wrong])!r}"
+                f"The column {name!r} must be numbers, but it holds {str(wrong.iloc[0])!r}"
             )
     values = frame[list(names)].to_numpy(dtype=np.float64)
     if not np.isfinite(values).all():

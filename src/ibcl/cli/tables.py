@@ -58,5 +58,4 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as plain Python values."""
-    records: list[dict[str, Any]] = frame.to_dict("records")
-    return records
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

@@ -48,31 +48,31 @@ class Way:
 
 
 RANDOM_FEATURES = Way(
-    "random features, evidence",
+    "random features",
     lambda seed: networks.random_features(PIXELS, width=256, seed=seed),
     ibcl.DenseVI(),
     "evidence",
     prior=10.0,
     continual=False,
-    retraining={"epochs": 60, "batch_size": 64, "learning_rate": 0.3},
+    retraining={"epochs": 40, "batch_size": 64, "learning_rate": 0.3},
 )
 LINEAR = Way(
-    "linear, evidence",
+    "linear",
     lambda _: networks.linear(PIXELS),
     ibcl.DenseVI(),
     "evidence",
-    prior=2.5,
+    prior=0.1,
     continual=False,
     retraining={"epochs": 40, "batch_size": 64, "learning_rate": 0.05},
 )
 PAPER = Way(
-    "network, Wasserstein (the paper's)",
+    "the paper's network",
     lambda _: networks.mlp(PIXELS, hidden=64),
-    ibcl.MeanFieldVI(epochs=30),
+    ibcl.MeanFieldVI(epochs=20),
     "wasserstein",
     prior=2.5,
     continual=True,
-    retraining={"epochs": 20, "batch_size": 64, "learning_rate": 0.01},
+    retraining={"epochs": 12, "batch_size": 64, "learning_rate": 0.01},
 )
 WAYS = (RANDOM_FEATURES, LINEAR, PAPER)
 
@@ -162,9 +162,8 @@ def named_preferences(names: Sequence[str], seed: int) -> dict[str, Numbers]:
 
     Examples
     --------
-    >>> {name: w.round(2).tolist() for name, w in named_preferences(["a", "b"], 0).items()}
-    {'all alike': [0.5, 0.5], 'mostly a': [0.8, 0.2], 'mostly b': [0.2, 0.8], \
-'random 1': [0.33, 0.67], 'random 2': [0.49, 0.51], 'random 3': [0.17, 0.83]}
+    >>> list(named_preferences(["a", "b"], seed=0))
+    ['all alike', 'mostly a', 'mostly b', 'random 1', 'random 2', 'random 3']
     """
     count = len(names)
     preferences = {"all alike": np.full(count, 1 / count)}

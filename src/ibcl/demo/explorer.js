@@ -97,7 +97,7 @@ function startExplorer(data) {
     return { theta, milliseconds, wrong, accuracy, weighted };
   }
 
-  const percent = (value) => `${(100 * value).toFixed(1)} %`;
+  const percent = (value) => `${(100 * value).toFixed(1)}%`;
   const sliders = document.getElementById("sliders");
   const inputs = data.tasks.map((name) => {
     const row = document.createElement("label");
@@ -140,7 +140,7 @@ function startExplorer(data) {
     const result = evaluate(weights);
     inputs.forEach((input, task) => {
       const row = input.parentElement;
-      row.querySelector("output").textContent = `${Math.round(100 * weights[task])} %`;
+      row.querySelector("output").textContent = `${Math.round(100 * weights[task])}%`;
       row.querySelector(".bar").style.width = percent(result.accuracy[task]);
       row.querySelector(".accuracy").textContent = percent(result.accuracy[task]);
     });

@@ -98,19 +98,16 @@ def stored_posteriors(stored: Mapping[float, Sequence[int]], tasks: Sequence[str
     """Posteriors stored after each task, by threshold."""
     figure = go.Figure()
     after = [f"after {task}" for task in tasks]
-    for colour, symbol, (threshold, counts) in zip(COLOURS, SYMBOLS, stored.items(), strict=True):
-        figure.add_scatter(
+    for colour, (threshold, counts) in zip(COLOURS, stored.items(), strict=True):
+        figure.add_bar(
             x=after,
             y=counts,
-            mode="lines+markers",
             name=f"d = {threshold:g}",
-            line={"color": colour, "shape": "hv"},
-            marker={"symbol": symbol, "size": 9},
-            hovertemplate="%{y} stored",
+            marker_color=colour,
+            text=counts,
+            hovertemplate="%{y} kept",
         )
-    return _layout(
-        figure, 380, yaxis={"title": "distributions kept", "rangemode": "tozero", "dtick": 3}
-    )
+    return _layout(figure, 380, yaxis={"title": "distributions kept", "dtick": 3})
 
 
 def uncertainty_by_group(doubts: Sequence[Doubt]) -> go.Figure:
