@@ -52,7 +52,7 @@ class Baseline(ABC):
         *,
         epochs: int = 20,
         batch_size: int = 32,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 5e-3,
         weight_decay: float = 0.0,
         likelihood: str | Likelihood = "auto",
         seed: int = 0,

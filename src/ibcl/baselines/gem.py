@@ -16,26 +16,40 @@ from ibcl.baselines.per_sample import per_sample_gradients
 from ibcl.baselines.rehearsal import Pool, Rehearsal
 
 
-def dual_solution(products: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Solve GEM's dual problem from inner products alone.
+def multipliers(
+    products: NDArray[np.float64], constrains: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    r"""Solve GEM's dual problem of every model, from inner products alone.
 
-    Of the gradient g and the references g_1 … g_m, given all inner products in one symmetric
-    matrix with g first, find v for which g̃ = g + Σ_k v_k g_k is the closest vector to g with
-    g̃ᵀg_k ≥ 0 for all k (equations 8 to 12 of the GEM paper):
+    For the gradient g and the references g_1 … g_m that constrain it, find v for which
+    g̃ = g + Σ_k v_k g_k is the closest vector to g with g̃ᵀg_k ≥ 0 for all k (equations 8 to 12 of
+    the GEM paper):
 
         min over v ≥ 0 of ½ vᵀ G Gᵀ v + gᵀ Gᵀ v  =  min over v ≥ 0 of ½ ‖Gᵀv + g‖² + constant.
 
-    A square root of the matrix holds coordinates of all gradients in a space of m + 1 dimensions
-    with the same inner products, where this is non-negative least squares.
+    A square root of the inner products holds coordinates of all gradients in a space of m + 1
+    dimensions with the same inner products, where this is non-negative least squares.
+
+    Parameters
+    ----------
+    products
+        The inner products of g, g_1, … g_m of every model, of shape (P, m + 1, m + 1).
+    constrains
+        Which references constrain which model, of shape (P, m); v is 0 for the others.
 
     Examples
     --------
-    >>> dual_solution(np.array([[2.0, -2.0], [-2.0, 4.0]]))
-    array([0.5])
+    >>> multipliers(np.array([[[2.0, -2.0], [-2.0, 4.0]]]), np.array([[True]])).round(6)
+    array([[0.5]])
     """
+    solution = np.zeros(constrains.shape)
     values, vectors = np.linalg.eigh(products)
-    coordinates = vectors * np.sqrt(np.clip(values, 0, None))
-    solution: NDArray[np.float64] = nnls(coordinates[1:].T, -coordinates[0])[0]
+    coordinates = vectors * np.sqrt(np.clip(values, 0, None))[:, None, :]
+    conflicts = (constrains & (products[:, 0, 1:] < 0)).any(1)
+    for model in np.flatnonzero(conflicts):
+        kept = constrains[model]
+        references = coordinates[model, 1:][kept]
+        solution[model, kept] = nnls(references.T, -coordinates[model, 0])[0]
     return solution
 
 
@@ -60,7 +74,7 @@ class GEM(Rehearsal):
 
     name = "gem"
 
-    def __init__(self, network: nn.Module, *, reference: int = 16, **settings: Any) -> None:
+    def __init__(self, network: nn.Module, *, reference: int = 8, **settings: Any) -> None:
         super().__init__(network, **settings)
         self.reference = at_least("reference", reference, 1)
 
@@ -85,25 +99,8 @@ class GEM(Rehearsal):
             shares = torch.block_diag(*means).repeat(len(thetas), 1, 1)  # type: ignore[no-untyped-call]
             shares[:, 0, : len(rows)] *= importance[:, rows]
             products = (shares @ samples.inner_products() @ shares.mT).double().numpy()
-            v = np.stack([multipliers(*each) for each in zip(products, constrains, strict=True)])
+            v = multipliers(products, constrains)
             with_g = torch.cat([torch.ones(len(v), 1), torch.from_numpy(v).float()], 1)
             return samples.combine((with_g.unsqueeze(1) @ shares).squeeze(1), out=thetas.grad)
 
         return gradient
-
-
-def multipliers(
-    products: NDArray[np.float64], constrains: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Return v of one model, zero for tasks that do not constrain it.
-
-    Examples
-    --------
-    >>> multipliers(np.array([[2.0, -2.0], [-2.0, 4.0]]), np.array([False]))
-    array([0.])
-    """
-    solution = np.zeros(len(constrains))
-    if (products[0, 1:][constrains] < 0).any():
-        kept = np.concatenate([[True], constrains])
-        solution[constrains] = dual_solution(products[np.ix_(kept, kept)])
-    return solution

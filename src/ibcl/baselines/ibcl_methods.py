@@ -30,6 +30,8 @@ class IBCLMethod:
     ----------
     prior_std
         Of the initial prior N(0, prior_std² I); several give several priors.
+    pooling
+        Another rule than the variant's own.
     d, alpha, continual, likelihood, seed
         As in `ibcl.IBCL`.
     """
@@ -43,6 +45,7 @@ class IBCLMethod:
         inference: Inference,
         *,
         prior_std: float | Sequence[float] = 2.5,
+        pooling: str | None = None,
         d: float = 0.012,
         alpha: float = 0.01,
         continual: bool = True,
@@ -54,7 +57,7 @@ class IBCLMethod:
             network,
             priors=[positive("prior_std", std) for std in stds],
             inference=inference,
-            pooling=self.pooling,
+            pooling=pooling or self.pooling,
             d=d,
             alpha=alpha,
             seed=at_least("seed", seed, 0),
