@@ -95,13 +95,16 @@ def test_float16_keeps_directions_the_task_says_nothing_about() -> None:
     assert float(relative) < 5e-4
 
 
-def test_enough_eigenvectors_are_everything() -> None:
+@pytest.mark.parametrize("storage", ["float16", "eigenvectors:4"])
+def test_evidence_of_few_directions_is_kept_to_half_precision(storage: str) -> None:
+    """Rounding unit rows by at most 2⁻¹¹ of each number moves their products by at most 2⁻¹⁰."""
+    evidence = random_evidence(12, rank=4, decades=2, seed=0)
     prior = ibcl.DenseGaussian(torch.zeros(12), torch.eye(12, dtype=torch.float64))
-    posterior = ibcl.DenseGaussian(
-        torch.zeros(12), prior.precision + random_evidence(12, 4, 2, seed=0)
-    )
-    found = passed_through_a_file(posterior, "eigenvectors:4", prior)
-    assert torch.allclose(found.precision, posterior.precision, rtol=2e-3, atol=2e-3)
+    posterior = ibcl.DenseGaussian(torch.zeros(12), prior.precision + evidence)
+    found = passed_through_a_file(posterior, storage, prior)
+    scale = evidence.diagonal().sqrt()
+    error = (found.precision - posterior.precision) / scale / scale[:, None]
+    assert float(error.abs().max()) < 1.01 * 2**-10
 
 
 def test_a_posterior_wider_than_its_prior_is_kept_whole() -> None:

@@ -149,16 +149,17 @@ def _compact(
     if gaussian.dimension > LARGEST_COMPACT:
         return None
     for base in (prior, None) if prior else (None,):
-        precision = gaussian.precision.double()
+        evidence = gaussian.precision.double()
+        # In units of the posterior's own precision, so that features of any size count alike.
+        unit = evidence.diagonal().sqrt()
         if base is not None:
-            precision = precision - base.dense().precision.double()
-        values, vectors = torch.linalg.eigh((precision + precision.T) / 2)
-        # Differences carry the rounding of what they are taken of.
-        rounding = 1e-8 * float(values[-1].abs()) + 1e-12 * float(gaussian.precision.abs().max())
-        if float(values[0]) < -rounding:
+            evidence = evidence - base.dense().precision.double()
+        evidence = evidence / unit / unit[:, None]
+        values, vectors = torch.linalg.eigh((evidence + evidence.T) / 2)
+        if float(values[0]) < -1e-10:
             continue
-        # A factor of the scaled evidence, Λ = S B Bᵀ S, weakest direction first.
-        factor = vectors * values.clamp(min=0).sqrt()
+        # A factor of the evidence, weakest direction first, and of the scaled one: Λ = S B Bᵀ S.
+        factor = vectors * values.clamp(min=0).sqrt() * unit[:, None]
         scale = factor.norm(dim=1).clamp(min=1e-30).float()
         factor = factor / scale.double()[:, None]
         tensors = {"mean": gaussian.mean.float(), "scale": scale}
