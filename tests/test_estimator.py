@@ -279,7 +279,7 @@ def test_predictive_std_of_a_mixture_is_that_of_draws_from_it():
 
 def test_mlp_head(two_tasks):
     X, y, task = (values[:200] for values in two_tasks)
-    settings = {"head": "mlp", "width": 8, "inference": ibcl.MeanFieldVI(epochs=20)}
+    settings = {"head": "mlp", "width": 8, "inference": ibcl.MeanFieldVI(20, learning_rate=0.05)}
     classifier = ibcl.IBCLClassifier(**settings).fit(X, y, task=task)
     assert classifier.learner_.pooling == "wasserstein"
     assert classifier.learner_.knowledge.continual
