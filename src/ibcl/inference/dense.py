@@ -33,7 +33,7 @@ from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
 # How many earlier steps Anderson's extrapolation looks at.
-_MEMORY = 6
+_MEMORY = 10
 # Below this step length a direction that lowers the ELBO is rounding, not information.
 _SMALLEST_STEP = 1e-3
 # Problems above this many multiplications do their first steps in single precision.
@@ -48,8 +48,8 @@ class DenseVI:
     Parameters
     ----------
     tolerance
-        Converged when the next step is this small: the mean's in posterior standard deviations,
-        the sites' precisions relative to the largest.
+        Converged when the next step is this small: the mean's in posterior standard deviations a
+        parameter, the sites' precisions relative to themselves, both as root mean squares.
     max_iterations
         A warning says so where this was not enough.
 
@@ -113,11 +113,11 @@ class DenseVI:
         return InferenceResult(tuple(posteriors), 0, tuple(bounds), converged)
 
     def _solve(self, problem: _Problem) -> _Approximation:
-        # Single precision is twice as fast and good enough until close to the solution.
+        # Single precision is twice as fast and comes so close that few double steps are left.
         rough = problem.single() if problem.multiplications > _LARGE else problem
         current = rough.start()
         if rough is not problem:
-            current = self._iterate(rough, current, max(1e-2, self.tolerance))
+            current = self._iterate(rough, current, self.tolerance)
             current = problem.approximate(current.sites.double()) or problem.start()
         return self._iterate(problem, current, self.tolerance)
 
@@ -166,6 +166,20 @@ def _flat_order(outputs: int, columns: int, bias: bool) -> Tensor:
     return torch.cat([weight, offset], 1).flatten()
 
 
+def _weighted_gram(features: Tensor, weights: Tensor) -> Tensor:
+    """Σ_s w_s φ_s φ_sᵀ, one triangle of panels computed and the other copied."""
+    columns = features.shape[1]
+    panel = max(64, -(-columns // 4))
+    weighted = weights[:, None] * features
+    gram = features.new_empty(columns, columns)
+    for begin in range(0, columns, panel):
+        end = min(begin + panel, columns)
+        rows = features[:, begin:end].T @ weighted[:, begin:]
+        gram[begin:end, begin:] = rows
+        gram[end:, begin:end] = rows[:, end - begin :].T
+    return gram
+
+
 class _Approximation(NamedTuple):
     """A Gaussian q, the sites that define it, and how they would change under it."""
 
@@ -175,9 +189,9 @@ class _Approximation(NamedTuple):
     precision: Tensor
     bound: float
     mean_step: float
-    """Length of the next step of the mean, in posterior standard deviations."""
+    """The next step of the mean, in posterior standard deviations a parameter."""
     precision_step: float
-    """Largest change of a site's precision, relative to the largest site's."""
+    """The next change of the sites' precisions, relative to them."""
     uncertainty: float
     """Relative error that rounding and quadrature leave in the bound."""
 
@@ -264,15 +278,15 @@ class _Problem:
             linear_change - (curvature_change @ output_mean[:, :, None])[:, :, 0]
         )
         step = torch.linalg.solve_triangular(factor, gradient[:, None], upper=False)
-        largest = float(target[: n * outputs**2].abs().max())
+        size = float(target[: n * outputs**2].norm())
         return _Approximation(
             sites=sites,
             change=change,
             mean=mean,
             precision=precision,
             bound=bound,
-            mean_step=float(step.norm()),
-            precision_step=float(curvature_change.abs().max()) / max(largest, 1e-300),
+            mean_step=float(step.norm()) / len(mean) ** 0.5,
+            precision_step=float(curvature_change.norm()) / max(size, 1e-300),
             uncertainty=max(
                 quadrature_error(self.likelihood), 1e-9 if sites.dtype == torch.float64 else 1e-6
             ),
@@ -299,7 +313,7 @@ class _Problem:
             for column in range(row, self.outputs):
                 weights = curvature[:, row, column]
                 if bool(weights.any()):
-                    block = self.features.T @ (weights[:, None] * self.features)
+                    block = _weighted_gram(self.features, weights)
                     blocks[row, :, column] = block
                     blocks[column, :, row] = block
         dimension = self.outputs * self.columns
