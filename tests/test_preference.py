@@ -89,5 +89,5 @@ def test_a_grid_holds_every_multiple_once(tasks, steps):
 def test_many_preferences_are_checked_one_by_one():
     assert preference_matrix([[0.5, 0.5], "sci-fi"], TASKS).tolist() == [[0.5, 0.5], [1.0, 0.0]]
     for bad in (np.array([[0.5, 0.6]]), np.array([[1.5, -0.5]]), np.array([[math.nan, 1.0]])):
-        with pytest.raises(ValueError, match="sum to|negative|finite"):
+        with pytest.raises(ValueError, match=r"sum to|negative|finite"):
             preference_matrix(bad, TASKS)

@@ -23,11 +23,9 @@ def random_knowledge(
     kind: str, tasks: int = 3, priors: int = 1, dimension: int = 4, continual: bool = False
 ) -> ibcl.KnowledgeBase:
     """A knowledge base whose posteriors are sharper than their priors, as real ones are."""
+    zeros = torch.zeros(dimension).double()
     initial = [
-        DiagonalGaussian(
-            torch.zeros(dimension).double(), torch.full((dimension,), 3.0 + j).double()
-        )
-        for j in range(priors)
+        DiagonalGaussian(zeros, torch.full((dimension,), 3.0 + j).double()) for j in range(priors)
     ]
     knowledge = ibcl.KnowledgeBase(initial, d=0, continual=continual)
     for task in range(tasks):
