@@ -44,16 +44,25 @@ from torch import Tensor
 
 from ibcl.baselines import Method
 from ibcl.baselines.ibcl_methods import IBCLMethod
-from ibcl.benchmarks import Benchmark, Part, Split
+from ibcl.benchmarks import Benchmark, BenchmarkTask, Part, Split
 from ibcl.evaluation.contenders import Contender
-from ibcl.evaluation.selections import Selection, class_probabilities, sampled_selections
-from ibcl.preference import sample_preferences
+from ibcl.evaluation.selections import (
+    Selection,
+    class_probabilities,
+    draw,
+    draw_inverted,
+    sampled_selections,
+)
+from ibcl.preference import preference_grid, sample_preferences
 from ibcl.tasks import TaskData
 from ibcl.uncertainty import expected_calibration_error
 
-FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2}
+FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None}
 """Families of preferences, with the concentration of their Dirichlet distribution if they have one.
 """
+
+# Steps of 1/20 along the simplex of two tasks.
+_GRID = 20
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Protocol:
     preferences
         How many at each task after the first.
     family
-        ``"uniform"`` or ``"sparse"``.
+        ``"uniform"``, ``"sparse"``, or ``"grid"``: 21 evenly spaced ones over two tasks.
     samples
         Models drawn from each highest density region for the selections beyond the mean model; 0
         leaves those out.
@@ -73,6 +82,11 @@ class Protocol:
         Where models are tested; ``"validation"`` is for choosing hyperparameters.
     tasks
         Use only so many tasks, the first ones; all without a number.
+    order
+        Number of a random order of the tasks; 0 is the benchmark's own.
+    inverted
+        Draw from per-coordinate intervals of mass α instead of from the highest density region; see
+        `ibcl.evaluation.selections.draw_inverted`.
     """
 
     preferences: int = 10
@@ -80,6 +94,8 @@ class Protocol:
     samples: int = 10
     part: Part = "test"
     tasks: int | None = None
+    order: int = 0
+    inverted: bool = False
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -88,6 +104,16 @@ class Protocol:
             )
         if self.preferences < 1 or self.samples < 0 or (self.tasks is not None and self.tasks < 1):
             raise ValueError("A protocol needs at least one preference and one task.")
+        if self.family == "grid" and self.tasks not in (1, 2):
+            raise ValueError("A grid of preferences is laid over two tasks: give tasks=2.")
+
+    def tasks_of(self, benchmark: Benchmark) -> list[BenchmarkTask]:
+        """Return the tasks to learn, in the order they arrive."""
+        tasks = list(benchmark.tasks)
+        if self.order:
+            mixed = np.random.default_rng(self.order).permutation(len(tasks))
+            tasks = [tasks[index] for index in mixed]
+        return tasks[: self.tasks]
 
     def preferences_at(self, task: int, seed: int) -> NDArray[np.float64]:
         """Return the preferences asked at task i, one a row.
@@ -101,6 +127,8 @@ class Protocol:
         """
         if task == 1:
             return np.ones((1, 1))
+        if self.family == "grid":
+            return preference_grid(task, _GRID)
         entropy = [seed, task, list(FAMILIES).index(self.family)]
         drawn = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         return sample_preferences(task, self.preferences, drawn, FAMILIES[self.family])
@@ -125,7 +153,8 @@ def run(
     21
     """
     protocol = protocol or Protocol()
-    scale = contender.feature_norm / mean_row_norm(benchmark.tasks[0].train.x)
+    tasks = protocol.tasks_of(benchmark)
+    scale = contender.feature_norm / mean_row_norm(tasks[0].train.x)
     method = contender.create(benchmark.features, memory, seed)
     constants = {
         "benchmark": benchmark.name,
@@ -136,7 +165,6 @@ def run(
         "preferences": protocol.family,
     }
     rows: list[dict[str, Any]] = []
-    tasks = benchmark.tasks[: protocol.tasks]
     for seen, task in enumerate(tasks, start=1):
         weights = protocol.preferences_at(seen, seed)
         updates, begin = method.updates, time.process_time()
@@ -152,7 +180,7 @@ def run(
         }
         tests = [earlier.parts()[protocol.part] for earlier in tasks[:seen]]
         validations = [earlier.validation for earlier in tasks[:seen]]
-        for selection in selections(method, tests, validations, scale, weights, protocol.samples):
+        for selection in selections(method, tests, validations, scale, weights, protocol):
             for j, (test, probabilities) in enumerate(
                 zip(tests, selection.probabilities, strict=True)
             ):
@@ -173,13 +201,13 @@ def selections(
     validations: Sequence[Split],
     scale: float,
     weights: NDArray[np.float64],
-    samples: int,
+    protocol: Protocol,
 ) -> Iterator[Selection]:
     """Yield the class probabilities of the mean models, then of those drawn from the regions."""
     inputs = Inputs(tests, scale)
     probabilities = class_probabilities(method.predict_logits(inputs.x))
     yield Selection("mean", inputs.split(probabilities))
-    if samples and isinstance(method, IBCLMethod):
+    if protocol.samples and isinstance(method, IBCLMethod):
         held_out = Inputs(validations, scale)
         yield from sampled_selections(
             method.models(),
@@ -188,7 +216,8 @@ def selections(
                 (inputs.x, inputs.split, [test.y for test in tests]),
                 (held_out.x, held_out.split, [part.y for part in validations]),
             ],
-            samples,
+            protocol.samples,
+            draw_inverted if protocol.inverted else draw,
         )
 
 

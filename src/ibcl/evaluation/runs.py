@@ -23,7 +23,7 @@ import pandas as pd
 
 from ibcl import benchmarks
 from ibcl.benchmarks import Benchmark
-from ibcl.evaluation.contenders import Contender, contender
+from ibcl.evaluation.contenders import Contender, contender, contender_names
 from ibcl.evaluation.protocol import Protocol, run
 
 PACKAGES = ("ibcl", "torch", "numpy", "scipy", "scikit-learn", "pandas")
@@ -114,6 +114,39 @@ def cells_of(
                             )
                         )
     return found
+
+
+def selected_contenders(names: Sequence[str]) -> tuple[str, ...]:
+    """Read a choice of contenders, in which ``all`` is every one of them.
+
+    Examples
+    --------
+    >>> selected_contenders(["ibcl,gem", "vcl"])
+    ('ibcl', 'gem', 'vcl')
+    """
+    wanted = [name.strip() for text in names for name in text.split(",")]
+    if "all" in wanted:
+        return contender_names()
+    return tuple(contender(name).name for name in wanted)
+
+
+def check_benchmarks(names: Sequence[str]) -> None:
+    """Refuse a benchmark that is not there before anything is run.
+
+    Examples
+    --------
+    >>> check_benchmarks(["digits"])
+    """
+    for name in names:
+        if name in benchmarks.BENCHMARKS:
+            continue
+        if not name.endswith((".yaml", ".yml")):
+            raise ValueError(
+                f"Unknown benchmark {name!r}: use {', '.join(benchmarks.BENCHMARKS)}, or the path "
+                "of a YAML description."
+            )
+        if not Path(name).is_file():
+            raise FileNotFoundError(f"There is no file {name}: give the path of a description.")
 
 
 def finished(cell: Cell, folder: Path) -> bool:

@@ -21,15 +21,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
-from ibcl.gaussians import Mixture
+from ibcl.gaussians import DiagonalGaussian, Mixture
 from ibcl.model import Model
 
 SELECTIONS = ("mean", "averaged", "validated", "test_maximum")
 
 # Draws that place the boundary of a mixture's region; its own threshold takes thousands of them.
-_MIXTURE_DRAWS = 200
+_MIXTURE_DRAWS = 100
 
 
 class Selection(NamedTuple):
@@ -62,6 +63,7 @@ def sampled_selections(
     weights: NDArray[np.float64],
     examples: Sequence[Examples],
     samples: int,
+    draws: Callable[[Model, int], Tensor],
 ) -> Iterator[Selection]:
     """Yield the three selections that draw from the regions.
 
@@ -71,13 +73,13 @@ def sampled_selections(
         One model, and one row of weights over the tasks, a preference.
     examples
         Test examples, then validation examples.
-    samples
-        Models drawn a preference.
+    samples, draws
+        Models drawn a preference, and how.
     """
     (x, split, y), (held_out_x, held_out_split, held_out_y) = examples
     chosen: dict[str, list[Tensor]] = {"averaged": [], "validated": [], "test_maximum": []}
     for model, row in zip(models, weights, strict=True):
-        thetas = draw(model, samples)
+        thetas = draws(model, samples)
         tested = _probabilities(model, thetas, x)
         validated = _probabilities(model, thetas, held_out_x)
         best = weighted_accuracies(held_out_split(validated), held_out_y, row).argmax()
@@ -92,7 +94,7 @@ def sampled_selections(
 def draw(model: Model, samples: int) -> Tensor:
     """Draw parameters from a model's highest density region, of shape (samples, D).
 
-    A mixture's boundary is taken from 200 draws: those of the α least density are left out.
+    A mixture's boundary is taken from 100 draws: those of the α least density are left out.
     """
     if not isinstance(model.distribution, Mixture):
         return model.region.sample(samples)
@@ -103,6 +105,21 @@ def draw(model: Model, samples: int) -> Tensor:
     kept = inside[: _MIXTURE_DRAWS - outside]
     # In their own order, or the densest would always come first.
     return draws[kept.sort().values[:samples]]
+
+
+def draw_inverted(model: Model, samples: int) -> Tensor:
+    """Draw from per-coordinate central intervals of mass α (not 1 − α), one number a tensor.
+
+    Not the definition's region: it is the reading under which accuracy falls as α grows, kept to
+    show that figure. Each parameter tensor is moved by one uniform quantile within the interval.
+    """
+    q = model.distribution
+    if not isinstance(q, DiagonalGaussian):
+        raise ValueError("Per-coordinate intervals are drawn from diagonal Gaussians only.")
+    rng = np.random.default_rng(model.seed)
+    levels = rng.uniform(-model.alpha / 2, model.alpha / 2, (samples, len(model.network.sizes)))
+    moves = np.repeat(stats.norm.ppf(0.5 + levels), model.network.sizes, axis=1)
+    return q.mean + q.std * torch.from_numpy(moves).to(q.std.dtype)
 
 
 def weighted_accuracies(

@@ -1,0 +1,119 @@
+"""One row a contender: the metrics after the last task, with their intervals over seeds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ibcl.evaluation import metrics, overhead
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NAMES = {
+    "ibcl": "IBCL (paper: Wasserstein)",
+    "ibcl_mixture": "IBCL, mixture",
+    "ibcl_evidence": "IBCL, evidence",
+    "ibcl_evidence_random": "IBCL, evidence, random features",
+    "oracle": "oracle (all data)",
+    "oracle_linear": "oracle, linear head",
+    "fine_tuning": "fine-tuning",
+    "convex_combination": "convex combination",
+    "convex_combination_shared_start": "convex combination, shared start",
+    "gem": "GEM",
+    "agem": "A-GEM",
+    "der": "DER",
+    "derpp": "DER++",
+    "vcl": "VCL + rehearsal",
+    "l2p": "L2P (adapted)",
+}
+"""Contenders as people know them."""
+
+KEYS = ["benchmark", "preferences", "method", "memory", "selection", "label"]
+
+
+def title(method: str, memory: int = 0) -> str:
+    """Name a contender in a figure or table.
+
+    Examples
+    --------
+    >>> title("gem", 50)
+    'GEM, 50 a task'
+    """
+    name = NAMES.get(method, method)
+    return f"{name}, {memory} a task" if memory else name
+
+
+def summarise(table: pd.DataFrame) -> pd.DataFrame:
+    """Summarise all runs: each metric has a column for its mean and one for its half width.
+
+    Metrics are after the last task; peak accuracy is averaged over the tasks, and regret is left
+    out where there is no oracle.
+    """
+    found = {
+        "average_accuracy": metrics.at_last_task(metrics.average_per_task(table)),
+        "average_balanced_accuracy": metrics.at_last_task(
+            metrics.average_per_task(table, "balanced_accuracy")
+        ),
+        "peak_accuracy": metrics.along_all_tasks(metrics.peak_per_task(table)),
+        "calibration_error": metrics.at_last_task(metrics.calibration(table)),
+    }
+    if table["task_seen"].max() > 1:
+        found["backward_transfer"] = metrics.at_last_task(metrics.backward_transfer(table))
+    if (table["method"] == "oracle").any():
+        found["regret"] = metrics.at_last_task(metrics.regret(table))
+    result: pd.DataFrame | None = None
+    for name, values in found.items():
+        columns = metrics.over_seeds(values).rename(
+            columns={"mean": name, "half_width": f"{name}_95"}
+        )
+        if result is None:
+            result = columns
+        else:
+            result = result.merge(columns.drop(columns="seeds"), on=KEYS, how="left")
+    assert result is not None
+    costs = overhead.counted(table).drop(columns=["updates_at_last_task"])
+    return result.merge(costs, on=["benchmark", "method", "memory", "label"], how="left")
+
+
+def summary_table(table: pd.DataFrame) -> Table:
+    """Show the mean models' summary on a terminal."""
+    from rich.table import Table
+
+    rows = summarise(table)
+    rows = rows[rows["selection"] == "mean"]
+    shown = Table(title="After the last task; mean models; 95 % intervals over seeds")
+    for position, column in enumerate(
+        ("benchmark", "method", "accuracy", "balanced", "regret", "updates", "kB", "seeds")
+    ):
+        shown.add_column(column, justify="right" if position > 1 else "left")
+    for row in rows.to_dict("records"):
+        name = str(row["benchmark"])
+        if row["preferences"] != "uniform":
+            name += f", {row['preferences']}"
+        shown.add_row(
+            name,
+            title(row["method"], row["memory"]) + (f" ({row['label']})" if row["label"] else ""),
+            percent(row["average_accuracy"], row["average_accuracy_95"]),
+            percent(row["average_balanced_accuracy"], row["average_balanced_accuracy_95"]),
+            percent(row.get("regret", math.nan), row.get("regret_95", math.nan)),
+            f"{row['updates']:,.0f}",
+            f"{row['kilobytes']:,.0f}",
+            str(row["seeds"]),
+        )
+    return shown
+
+
+def percent(mean: float, half_width: float = math.nan) -> str:
+    """Write a share in percent, with its interval where it has one.
+
+    Examples
+    --------
+    >>> percent(0.9234, 0.0051), percent(0.5)
+    ('92.3 ± 0.5', '50.0')
+    """
+    if math.isnan(mean):
+        return "–"
+    return f"{100 * mean:.1f}" + ("" if math.isnan(half_width) else f" ± {100 * half_width:.1f}")
