@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ibcl.evaluation.charts import Chart, Line, Panel
 
@@ -60,6 +61,8 @@ def _draw_panel(axes: Any, panel: Panel, handles: dict[str, Any]) -> None:
         axes.set(xscale="log", yscale="log")
     elif panel.lines and all(isinstance(x, str) for x in panel.lines[0].x):
         axes.tick_params(axis="x", labelrotation=20)
+    elif panel.x == "task":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25, linewidth=0.5)
 
 
