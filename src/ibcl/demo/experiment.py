@@ -54,7 +54,7 @@ RANDOM_FEATURES = Way(
     "evidence",
     prior=10.0,
     continual=False,
-    retraining={"epochs": 40, "batch_size": 64, "learning_rate": 0.3},
+    retraining={"epochs": 25, "batch_size": 64, "learning_rate": 0.3},
 )
 LINEAR = Way(
     "linear",
@@ -63,12 +63,12 @@ LINEAR = Way(
     "evidence",
     prior=0.1,
     continual=False,
-    retraining={"epochs": 40, "batch_size": 64, "learning_rate": 0.05},
+    retraining={"epochs": 25, "batch_size": 64, "learning_rate": 0.05},
 )
 PAPER = Way(
     "the paper's network",
     lambda _: networks.mlp(PIXELS, hidden=64),
-    ibcl.MeanFieldVI(epochs=20),
+    ibcl.MeanFieldVI(epochs=30, learning_rate=0.01),
     "wasserstein",
     prior=2.5,
     continual=True,

@@ -58,7 +58,7 @@ def accuracy_by_preference(results: Results) -> go.Figure:
     return _layout(
         figure,
         520,
-        xaxis={"title": "accuracy, weighted by the preference", "tickformat": ".0%"},
+        xaxis={"title": "weighted accuracy", "tickformat": ".0%"},
     )
 
 
@@ -97,17 +97,21 @@ def trade_off(results: Results) -> go.Figure:
 def stored_posteriors(stored: Mapping[float, Sequence[int]], tasks: Sequence[str]) -> go.Figure:
     """Posteriors stored after each task, by threshold."""
     figure = go.Figure()
-    after = [f"after {task}" for task in tasks]
     for colour, (threshold, counts) in zip(COLOURS, stored.items(), strict=True):
         figure.add_bar(
-            x=after,
+            x=list(tasks),
             y=counts,
             name=f"d = {threshold:g}",
             marker_color=colour,
             text=counts,
             hovertemplate="%{y} kept",
         )
-    return _layout(figure, 380, yaxis={"title": "distributions kept", "dtick": 3})
+    return _layout(
+        figure,
+        380,
+        xaxis={"title": "after task"},
+        yaxis={"title": "distributions kept", "dtick": 3},
+    )
 
 
 def uncertainty_by_group(doubts: Sequence[Doubt]) -> go.Figure:
@@ -131,5 +135,5 @@ def uncertainty_by_group(doubts: Sequence[Doubt]) -> go.Figure:
         figure,
         420,
         barmode="stack",
-        xaxis={"title": "average uncertainty (0.69 is a coin toss)"},
+        xaxis={"title": "uncertainty (coin toss: 0.69)"},
     )

@@ -20,7 +20,7 @@ def growth(digits: DigitTasks, seed: int = 0) -> dict[float, list[int]]:
         learner = ibcl.IBCL(
             networks.linear(PIXELS),
             priors=PRIORS,
-            inference=ibcl.MeanFieldVI(epochs=10),
+            inference=ibcl.MeanFieldVI(epochs=5, learning_rate=0.01),
             d=threshold,
             seed=seed,
         )
