@@ -133,6 +133,7 @@ def tune(
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Use the first so many tasks only [all].")
     ] = None,
+    preferences: Annotated[int, typer.Option(min=1, help="Preferences asked a task.")] = 5,
     memory: Annotated[int, typer.Option(min=1, help="Samples a task of rehearsal.")] = 50,
     backbone: Backbone = None,
     seed: Annotated[int, typer.Option(min=0, help="Of data, preferences and search.")] = 0,
@@ -157,7 +158,7 @@ def tune(
     torch.set_num_threads(1)
     data = benchmarks.load(benchmark, backbone=backbone, seed=seed)
     for name in chosen:
-        found = search(contender(name, benchmark), data, trials, tasks, memory=memory, seed=seed)
+        found = search(contender(name, benchmark), data, trials, tasks, preferences, memory, seed)
         typer.echo(found.toml(name) + "\n")
         if output is not None:
             with output.open("a", encoding="utf-8") as file:
