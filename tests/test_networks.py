@@ -19,7 +19,14 @@ class Convolution(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module", [linear(4, 2), mlp(4, hidden=(6, 5)), random_features(4, 8), nn.Linear(4, 1)]
+    "module",
+    [
+        linear(4, 2),
+        mlp(4, hidden=(6, 5)),
+        random_features(4, 8),
+        random_features(4, 8, 2, skip=True),
+        nn.Linear(4, 1),
+    ],
 )
 def test_the_flat_view_computes_what_the_module_does(module):
     network = FlatNetwork(module)
@@ -53,7 +60,15 @@ def test_frozen_parameters_are_not_part_of_theta():
     assert torch.equal(network.module(torch.zeros(4))[0].weight, module[0].weight)
 
 
-@pytest.mark.parametrize("module", [linear(4, 2), mlp(4, 6, 2, "tanh"), random_features(4, 8)])
+@pytest.mark.parametrize(
+    "module",
+    [
+        linear(4, 2),
+        mlp(4, 6, 2, "tanh"),
+        random_features(4, 8),
+        random_features(4, 8, 2, skip=True),
+    ],
+)
 def test_a_specification_rebuilds_the_same_network(module):
     again = build(module.specification)
     assert FlatNetwork(again).fingerprint == FlatNetwork(module).fingerprint
@@ -61,8 +76,24 @@ def test_a_specification_rebuilds_the_same_network(module):
     torch.testing.assert_close(FlatNetwork(again)(theta, X), FlatNetwork(module)(theta, X))
 
 
+def test_with_skip_the_inputs_come_first_and_the_random_features_stay_the_same():
+    plain, skipping = random_features(4, 8, seed=2), random_features(4, 8, seed=2, skip=True)
+    torch.testing.assert_close(skipping[0](X), torch.cat([X, plain[0](X)], 1))
+    # Every linear function of x is among its models, whatever the random features are.
+    weights = torch.tensor([1.0, -2.0, 0.5, 3.0])
+    theta = torch.cat([weights, torch.zeros(8), torch.tensor([0.7])])
+    torch.testing.assert_close(FlatNetwork(skipping)(theta, X)[:, 0], X @ weights + 0.7)
+
+
 def test_fingerprints_tell_networks_apart():
-    networks = [linear(4), linear(4, 2), mlp(4), random_features(4), random_features(4, seed=1)]
+    networks = [
+        linear(4),
+        linear(4, 2),
+        mlp(4),
+        random_features(4),
+        random_features(4, seed=1),
+        random_features(4, width=252, skip=True),
+    ]
     assert len({FlatNetwork(network).fingerprint for network in networks}) == len(networks)
 
 
@@ -82,6 +113,7 @@ def test_the_start_is_seeded_and_scaled_by_the_fan_in():
         (lambda: mlp(3, hidden=[4, 0]), "hidden"),
         (lambda: mlp(3, activation="step"), "activation"),
         (lambda: random_features(3, width=1.5), "width"),
+        (lambda: random_features(3, skip="yes"), "skip must be True or False"),
         (lambda: build({"kind": "transformer"}), "Unknown network kind"),
         (lambda: build({"kind": "linear", "colour": 1}), "not valid"),
         (lambda: FlatNetwork("linear"), "torch.nn.Module"),

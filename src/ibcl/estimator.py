@@ -129,6 +129,15 @@ class OneVsRestVI:
         return InferenceResult(posteriors, 0, tuple(bounds), converged)
 
 
+def _random_features(inputs: int, width: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
+    """Build the default head: x and random features of it, as far as matrices stay small."""
+    room = LARGEST_DIMENSION // outputs - 1
+    skip = 2 * inputs <= room
+    if outputs > 1:
+        width = min(width, max(1, room - inputs * skip))
+    return networks.random_features(inputs, width, outputs, seed=seed, skip=skip)
+
+
 class _Predictor(NamedTuple):
     """A model and its mean model as a module in double precision, for exact batching."""
 
@@ -190,10 +199,7 @@ class _IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         if self.head == "mlp":
             return networks.mlp(inputs, self.width, outputs)
         if self.head == "random_features":
-            width = self.width
-            if outputs > 1:
-                width = min(width, max(1, LARGEST_DIMENSION // outputs - 1))
-            return networks.random_features(inputs, width, outputs, seed=seed)
+            return _random_features(inputs, self.width, outputs, seed)
         raise ValueError(f"head must be one of {', '.join(HEADS)}, not {self.head!r}.")
 
     def _start(self, X: NDArray[np.float64], y: Tensor, outputs: int) -> None:
@@ -549,7 +555,7 @@ class IBCLRegressor(RegressorMixin, _IBCLEstimator):  # type: ignore[misc]
         deep = self.head == "mlp"
         if deep:
             # The noise is a property of the data; any flexible head with a closed form finds it.
-            network = FlatNetwork(networks.random_features(data.x.shape[1]))
+            network = FlatNetwork(_random_features(data.x.shape[1], 256, 1, 0))
         with torch.no_grad():
             features = network.linear_head().features(data.x).double().numpy()
         design = np.column_stack([features, np.ones(len(features))])

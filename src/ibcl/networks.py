@@ -38,23 +38,28 @@ class SpecifiedNetwork(nn.Sequential):
 class RandomReLUFeatures(nn.Module):
     """A fixed layer φ(x) = √(2/width) · relu(xW + b) with seeded random W and b.
 
-    W is drawn from N(0, scale²/inputs) and b from N(0, 1). Nothing in it is ever trained, so a
-    linear layer behind it stays linear in its parameters.
+    W is drawn from N(0, scale²/inputs) and b from N(0, 1). With `skip`, x itself comes before them:
+    [x, φ(x)]. Nothing in it is ever trained, so a linear layer behind it stays linear in its
+    parameters.
     """
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, inputs: int, width: int, scale: float, seed: int) -> None:
+    def __init__(
+        self, inputs: int, width: int, scale: float, seed: int, skip: bool = False
+    ) -> None:
         super().__init__()
+        self.skip = skip
         generator = torch.Generator().manual_seed(seed)
         weight = torch.randn(inputs, width, generator=generator) * scale / math.sqrt(inputs)
         self.register_buffer("weight", weight)
         self.register_buffer("bias", torch.randn(width, generator=generator))
 
     def forward(self, x: Tensor) -> Tensor:
-        """φ(x)."""
-        return torch.relu(x @ self.weight + self.bias) * math.sqrt(2 / self.weight.shape[1])
+        """φ(x), or [x, φ(x)]."""
+        features = torch.relu(x @ self.weight + self.bias) * math.sqrt(2 / self.weight.shape[1])
+        return torch.cat([x, features], -1) if self.skip else features
 
 
 def _positive(**sizes: int) -> None:
@@ -105,18 +110,32 @@ def mlp(
 
 
 def random_features(
-    inputs: int, width: int = 256, outputs: int = 1, scale: float = 2.0, seed: int = 0
+    inputs: int,
+    width: int = 256,
+    outputs: int = 1,
+    scale: float = 2.0,
+    seed: int = 0,
+    skip: bool = False,
 ) -> SpecifiedNetwork:
     """Build a linear head behind a fixed, seeded layer of random ReLU features.
 
     Non-linear in x and still linear in its parameters, so `DenseVI` applies.
 
+    Parameters
+    ----------
+    skip
+        Give x itself to the head too, so that what is linear in x is never lost.
+
     Examples
     --------
     >>> FlatNetwork(random_features(64, width=256)).dimension
     257
+    >>> FlatNetwork(random_features(64, width=256, skip=True)).dimension
+    321
     """
     _positive(inputs=inputs, width=width, outputs=outputs)
+    if not isinstance(skip, bool):
+        raise ValueError(f"skip must be True or False, not {skip!r}.")
     specification = {
         "kind": "random_features",
         "inputs": inputs,
@@ -124,9 +143,10 @@ def random_features(
         "outputs": outputs,
         "scale": scale,
         "seed": seed,
+        "skip": skip,
     }
-    features = RandomReLUFeatures(inputs, width, scale, seed)
-    return SpecifiedNetwork(specification, features, nn.Linear(width, outputs))
+    features = RandomReLUFeatures(inputs, width, scale, seed, skip)
+    return SpecifiedNetwork(specification, features, nn.Linear(inputs * skip + width, outputs))
 
 
 BUILDERS: dict[str, Callable[..., SpecifiedNetwork]] = {

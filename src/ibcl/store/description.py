@@ -198,7 +198,8 @@ def _numbers(specification: Mapping[str, Any]) -> int:
         sizes = TypeAdapter(list[int]).validate_python(widths, strict=True)
     except ValidationError:
         raise ValueError("its sizes are not whole numbers.") from None
-    return sum((before + 1) * after for before, after in pairwise(sizes))
+    skipped = sizes[0] * sizes[-1] if specification.get("skip") else 0
+    return skipped + sum((before + 1) * after for before, after in pairwise(sizes))
 
 
 def rebuild_network(folder: Path, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
