@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from html import escape
 from pathlib import Path
@@ -16,7 +17,7 @@ from ibcl.evaluation import overhead
 from ibcl.evaluation.charts import Chart, all_charts
 from ibcl.evaluation.figures import write_figures
 from ibcl.evaluation.runs import environment
-from ibcl.evaluation.summary import percent, summarise, title
+from ibcl.evaluation.summary import comparison, markdown, summarise
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem;
@@ -26,13 +27,12 @@ p.look { color: #555; margin: .2rem 0 .6rem; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
-td.best { font-weight: bold; }
 .wide { overflow-x: auto; }
 """
 
 
 def write_report(table: pd.DataFrame, folder: Path) -> Path:
-    """Write ``report.html``, ``summary.csv``, the two overhead tables and all figures.
+    """Write ``report.html``, ``summary.csv``, ``comparison.md``, overhead tables and figures.
 
     Return the path of the page.
     """
@@ -45,6 +45,8 @@ def write_report(table: pd.DataFrame, folder: Path) -> Path:
     summary.to_csv(folder / "summary.csv", index=False, float_format="%.6g")
     training.to_csv(folder / "table1-updates.csv", index=False, float_format="%.6g")
     memory.to_csv(folder / "table2-kilobytes.csv", index=False, float_format="%.6g")
+    frame = comparison(summary)
+    (folder / "comparison.md").write_text(markdown(frame) + "\n", encoding="utf-8")
     write_figures(charts, folder / "figures")
     page = folder / "report.html"
     page.write_text(_page(table, charts, summary, training, memory), encoding="utf-8")
@@ -134,41 +136,11 @@ def interactive(chart: Chart) -> Any:
 
 
 def _winners(summary: pd.DataFrame) -> str:
-    """Return a table of methods by benchmarks; balanced accuracy where the benchmark prefers it."""
-    rows = summary[(summary["selection"] == "mean") & (summary["label"] == "")]
-    if rows.empty:
+    """Return the comparison as HTML, its winners in bold."""
+    frame = comparison(summary)
+    if frame.empty:
         return "<p>There are no main runs here, only ablations.</p>"
-    columns = list(rows[["benchmark", "preferences"]].drop_duplicates().itertuples(index=False))
-    lines = list(rows[["method", "memory"]].drop_duplicates().itertuples(index=False))
-    shown: dict[tuple[Any, Any], tuple[float, str]] = {}
-    for row in rows.to_dict("records"):
-        name = "average_balanced_accuracy" if row["benchmark"] == "celeba" else "average_accuracy"
-        key = (row["method"], row["memory"]), (row["benchmark"], row["preferences"])
-        shown[key] = row[name], percent(row[name], row[f"{name}_95"])
-    best = {
-        tuple(column): max(
-            value
-            for (line, place), (value, _) in shown.items()
-            if place == tuple(column) and not line[0].startswith("oracle")
-        )
-        for column in columns
-        if any(place == tuple(column) and not line[0].startswith("oracle") for line, place in shown)
-    }
-    heads = "".join(
-        f"<th>{escape(benchmark)}{' (balanced)' if benchmark == 'celeba' else ''}"
-        f"{'' if family == 'uniform' else ', ' + escape(family)}</th>"
-        for benchmark, family in columns
-    )
-    body = []
-    for line in lines:
-        cells = []
-        for column in columns:
-            value, text = shown.get((tuple(line), tuple(column)), (float("nan"), "–"))
-            mark = " class=best" if value == best.get(tuple(column)) else ""
-            cells.append(f"<td{mark}>{text}</td>")
-        name = escape(title(line[0], int(line[1])))
-        body.append(f"<tr><td>{name}</td>{''.join(cells)}</tr>")
-    return f"<div class=wide><table><tr><th>method</th>{heads}</tr>{''.join(body)}</table></div>"
+    return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", _html(frame))
 
 
 def _html(frame: pd.DataFrame) -> str:

@@ -106,6 +106,51 @@ def summary_table(table: pd.DataFrame) -> Table:
     return shown
 
 
+def comparison(summary: pd.DataFrame) -> pd.DataFrame:
+    """Who wins where: one row a contender, one column a benchmark, in percent.
+
+    Average per-task accuracy after the last task, of mean models; balanced accuracy on CelebA. The
+    best contender that does not keep all data stands between asterisks.
+    """
+    rows = summary[(summary["selection"] == "mean") & (summary["label"] == "")]
+    found: dict[str, dict[str, str]] = {}
+    for (benchmark, family), part in rows.groupby(["benchmark", "preferences"], sort=False):
+        metric = "average_balanced_accuracy" if benchmark == "celeba" else "average_accuracy"
+        column = f"{benchmark}, balanced" if benchmark == "celeba" else str(benchmark)
+        column += "" if family == "uniform" else f", {family}"
+        fair = part[~part["method"].str.startswith("oracle")]
+        best = fair[metric].max() if len(fair) else math.nan
+        for row in part.to_dict("records"):
+            text = percent(row[metric], row[f"{metric}_95"])
+            won = row[metric] == best and not row["method"].startswith("oracle")
+            name = title(row["method"], row["memory"])
+            found.setdefault(name, {})[column] = f"**{text}**" if won else text
+    order = [*NAMES.values()]
+    ordered = sorted(found, key=lambda name: (_place(name, order), len(name), name))
+    return pd.DataFrame([{"method": name, **found[name]} for name in ordered]).fillna("–")
+
+
+def _place(name: str, order: list[str]) -> int:
+    """Position of a contender's name, with or without its memory."""
+    return order.index(name.rpartition(", ")[0] if name.endswith(" a task") else name)
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """Write a table of text as Markdown.
+
+    Examples
+    --------
+    >>> print(markdown(pd.DataFrame({"method": ["GEM"], "20news": ["88.5"]})))
+    | method | 20news |
+    |---|---|
+    | GEM | 88.5 |
+    """
+    lines = [list(map(str, frame.columns)), ["---"] * len(frame.columns)]
+    lines += [list(map(str, row)) for row in frame.itertuples(index=False)]
+    texts = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([texts[0], texts[1].replace(" ", ""), *texts[2:]])
+
+
 def percent(mean: float, half_width: float = math.nan) -> str:
     """Write a share in percent, with its interval where it has one.
 
