@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import sklearn
 import torch
-from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine, make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -13,7 +12,6 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ibcl
-from ibcl.estimator import OneVsRestVI, maximise_evidence
 
 
 # The checks fit some hundred times; a narrow head keeps them fast and has the same code.
@@ -196,8 +194,70 @@ def test_one_against_the_rest_is_one_binary_problem_a_class():
     # A chain starts from a prior that is dense; classes must stay apart there too.
     chained = ibcl.IBCLClassifier("linear", priors=[2.0], continual=True).fit(X, y, task="a")
     chained.partial_fit(X, y, task="b")
-    assert isinstance(chained.learner_.inference, OneVsRestVI)
+    assert isinstance(chained.learner_.inference, ibcl.OneVsRestVI)
     assert (chained.set_preference("b").predict(X) == y).mean() > 0.94
+
+
+@pytest.mark.parametrize("head", ["linear", "random_features"])
+def test_the_learner_behind_several_classes_is_saved_and_loaded_bit_for_bit(head, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    classifier = ibcl.IBCLClassifier(head, width=16, continual=True)
+    classifier.partial_fit(X[::2], y[::2], task="a").partial_fit(X[1::2], y[1::2], task="b")
+    learner = classifier.learner_
+    learner.save(tmp_path / "iris")
+    loaded = ibcl.load(tmp_path / "iris")
+    assert loaded.inference == learner.inference == ibcl.OneVsRestVI()
+    assert loaded.likelihood == learner.likelihood == ibcl.OneVsRest()
+    inputs = classifier.scaler_.transform(X)
+    for both in (learner, loaded):
+        both.learn(inputs[::3], y[::3], task="c")
+    for ours, theirs in zip(learner.knowledge.stored, loaded.knowledge.stored, strict=True):
+        assert torch.equal(ours.mean, theirs.mean)
+        assert torch.equal(ours.precision, theirs.precision)
+    models = [both.model([0.2, 0.5, 0.3]) for both in (learner, loaded)]
+    np.testing.assert_array_equal(*(model.predict_proba(inputs) for model in models))
+    models[0].save(tmp_path / "model.safetensors")
+    alone = ibcl.load_model(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(alone.predict_proba(inputs), models[0].predict_proba(inputs))
+
+
+def test_one_against_the_rest_takes_settings_of_its_own():
+    X, y = load_iris(return_X_y=True)
+    rough = ibcl.OneVsRestVI(tolerance=0.05)
+    classifier = ibcl.IBCLClassifier("linear", inference=rough).fit(X, y)
+    assert classifier.learner_.inference == rough
+    assert classifier.learner_.likelihood == ibcl.OneVsRest()
+    softmax = ibcl.IBCLClassifier("linear", inference=ibcl.DenseVI()).fit(X, y)
+    assert softmax.learner_.likelihood == ibcl.Categorical()
+
+
+@pytest.mark.parametrize(
+    ("features", "classes", "dimension"),
+    [
+        (4, 2, 4 + 256 + 1),
+        (4, 3, 3 * (4 + 256 + 1)),
+        (30, 10, 10 * (30 + 119 + 1)),
+        # So many features that beside them no random ones would fit: they are left out.
+        (100, 10, 10 * (149 + 1)),
+        (800, 2, 256 + 1),
+    ],
+)
+def test_the_default_head_holds_the_features_as_far_as_matrices_stay_small(
+    features, classes, dimension
+):
+    X = np.random.default_rng(0).normal(size=(3 * classes, features))
+    y = np.arange(3 * classes) % classes
+    classifier = ibcl.IBCLClassifier(priors=[1.0]).fit(X, y)
+    assert classifier.learner_.network.dimension == dimension
+
+
+def test_linear_structure_is_not_lost_to_random_features():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(300, 30))
+    y = X @ generator.normal(size=30) + generator.normal(size=300)
+    linear = ibcl.IBCLRegressor("linear").fit(X[:150], y[:150]).score(X[150:], y[150:])
+    default = ibcl.IBCLRegressor().fit(X[:150], y[:150]).score(X[150:], y[150:])
+    assert default > linear - 0.01
 
 
 def test_a_class_missing_from_a_task_is_allowed_and_an_unknown_one_refused():
@@ -228,27 +288,6 @@ def test_credal_bounds_contain_every_tasks_model(two_tasks):
     values = regressor.predict(X)
     assert lower.shape == values.shape
     assert ((lower - 1e-3 <= values) & (values <= upper + 1e-3)).all()
-
-
-def test_evidence_is_the_gaussian_marginal_likelihood():
-    generator = np.random.default_rng(0)
-    # More samples than features, and fewer.
-    for shape in ((60, 5), (60, 80)):
-        design = generator.normal(size=shape)
-        y = design @ generator.normal(size=shape[1]) + 5 * generator.normal(size=shape[0])
-
-        def loss(std, noise, design=design, y=y):
-            covariance = std**2 * design @ design.T + noise**2 * np.eye(len(y))
-            return -multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
-
-        std, noise = maximise_evidence(design, y)
-        best = loss(std, noise)
-        nearby = [loss(std * a, noise * b) for a in (0.8, 1, 1.25) for b in (0.8, 1, 1.25)]
-        assert best <= min(nearby) + 1e-2
-        fixed_std, fixed_noise = maximise_evidence(design, y, std=2.0)
-        assert fixed_std == pytest.approx(2.0)
-        others = [loss(2.0, fixed_noise * b) for b in (0.8, 1.25)]
-        assert loss(2.0, fixed_noise) <= min(others) + 1e-2
 
 
 def test_predictive_std_covers_and_grows_away_from_the_data():

@@ -22,13 +22,14 @@ Every model comes with the smallest region of parameters that holds the right on
 tensor([True, True, True])
 """
 
+from typing import TYPE_CHECKING
+
 from ibcl import networks
-from ibcl.estimator import IBCLClassifier, IBCLRegressor
 from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Mixture
-from ibcl.inference import DenseVI, MeanFieldVI
+from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
 from ibcl.knowledge import KnowledgeBase
 from ibcl.learner import IBCL
-from ibcl.likelihoods import Bernoulli, Categorical, Normal
+from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest
 from ibcl.model import Model
 from ibcl.pooling import EvidenceWarning, pool
 from ibcl.preference import Preference, sample_preferences
@@ -36,6 +37,23 @@ from ibcl.region import HighestDensityRegion
 from ibcl.revision import merge
 from ibcl.store import StoreError, load, load_model
 from ibcl.uncertainty import expected_calibration_error
+
+if TYPE_CHECKING:
+    from ibcl.estimator import IBCLClassifier, IBCLRegressor
+else:
+
+    def __getattr__(name: str) -> type:
+        """Import scikit-learn and the estimators when one is asked for, not before."""
+        if name in ("IBCLClassifier", "IBCLRegressor"):
+            from ibcl import estimator
+
+            return getattr(estimator, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "IBCL",
@@ -53,6 +71,8 @@ __all__ = [
     "Mixture",
     "Model",
     "Normal",
+    "OneVsRest",
+    "OneVsRestVI",
     "Preference",
     "StoreError",
     "expected_calibration_error",

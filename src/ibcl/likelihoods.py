@@ -97,6 +97,31 @@ class Categorical:
 
 
 @dataclass(frozen=True)
+class OneVsRest(Categorical):
+    """Multi-class labels as C binary ones: p(y=c | f) = s(f_c) / Σ_k s(f_k), s the logistic.
+
+    Examples
+    --------
+    >>> OneVsRest().probabilities(torch.tensor([[0.0, 0.0]]))
+    tensor([[0.5000, 0.5000]])
+    """
+
+    name = "one_vs_rest"
+
+    def negative_log(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Sum of the C binary cross entropies of each sample."""
+        chosen = functional.one_hot(y, outputs.shape[-1]).to(outputs.dtype).expand_as(outputs)
+        return functional.binary_cross_entropy_with_logits(outputs, chosen, reduction="none").sum(
+            -1
+        )
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Class probabilities, shape (..., n, outputs)."""
+        # In logarithms, so that a sample no class claims still has probabilities that sum to 1.
+        return torch.softmax(functional.logsigmoid(outputs), -1)
+
+
+@dataclass(frozen=True)
 class Normal:
     """Regression: y ~ N(f, noise²), with known noise."""
 
@@ -147,6 +172,7 @@ def choose(name: str | Likelihood, y: Tensor, outputs: int) -> Likelihood:
     known: dict[str, Likelihood] = {
         "bernoulli": Bernoulli(),
         "categorical": Categorical(),
+        "one_vs_rest": OneVsRest(),
         "gaussian": Normal(),
     }
     if name not in known:

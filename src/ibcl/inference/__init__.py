@@ -6,11 +6,21 @@ beside these and add its line to `METHODS`.
 
 from ibcl.inference.dense import DenseVI
 from ibcl.inference.mean_field import MeanFieldVI
+from ibcl.inference.one_vs_rest import OneVsRestVI
 from ibcl.inference.protocol import Inference, InferenceResult, Progress
 
 METHODS: dict[str, type[Inference]] = {
     "dense": DenseVI,
     "mean_field": MeanFieldVI,
+    "one_vs_rest": OneVsRestVI,
 }
 
-__all__ = ["METHODS", "DenseVI", "Inference", "InferenceResult", "MeanFieldVI", "Progress"]
+__all__ = [
+    "METHODS",
+    "DenseVI",
+    "Inference",
+    "InferenceResult",
+    "MeanFieldVI",
+    "OneVsRestVI",
+    "Progress",
+]

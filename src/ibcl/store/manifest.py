@@ -63,7 +63,7 @@ class InferenceEntry(Entry):
 class LikelihoodEntry(Entry):
     """A likelihood by name; noise belongs to the Gaussian one."""
 
-    name: Literal["auto", "bernoulli", "categorical", "gaussian"]
+    name: Literal["auto", "bernoulli", "categorical", "one_vs_rest", "gaussian"]
     noise: Annotated[float, Field(gt=0)] | None = None
 
 

@@ -1,0 +1,28 @@
+"""Prior and noise by the marginal likelihood, against scipy's density of the same Gaussian."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
+
+
+def test_no_other_prior_or_noise_nearby_is_likelier():
+    generator = np.random.default_rng(0)
+    # More samples than features, and fewer.
+    for shape in ((60, 5), (60, 80)):
+        design = generator.normal(size=shape)
+        y = design @ generator.normal(size=shape[1]) + 5 * generator.normal(size=shape[0])
+
+        def loss(std, noise, design=design, y=y):
+            covariance = std**2 * design @ design.T + noise**2 * np.eye(len(y))
+            return -multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
+
+        std, noise = maximise_marginal_likelihood(design, y)
+        best = loss(std, noise)
+        nearby = [loss(std * a, noise * b) for a in (0.8, 1, 1.25) for b in (0.8, 1, 1.25)]
+        assert best <= min(nearby) + 1e-2
+        fixed_std, fixed_noise = maximise_marginal_likelihood(design, y, std=2.0)
+        assert fixed_std == pytest.approx(2.0)
+        others = [loss(2.0, fixed_noise * b) for b in (0.8, 1.25)]
+        assert loss(2.0, fixed_noise) <= min(others) + 1e-2
