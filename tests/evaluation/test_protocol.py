@@ -142,6 +142,11 @@ def test_scores_of_a_majority_guess():
     )
 
 
+def test_diverged_models_count_as_ignorant():
+    found = scores(torch.full((4, 2), torch.nan), np.array([0, 1, 0, 1]))
+    assert found == {"accuracy": 0.5, "balanced_accuracy": 0.5, "calibration_error": 0.0}
+
+
 @pytest.mark.parametrize("pooling", ["wasserstein", "mixture"])
 def test_draws_lie_in_the_region(pooling):
     x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))

@@ -247,7 +247,8 @@ def scores(probabilities: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
     >>> {name: round(value, 3) for name, value in found.items()}
     {'accuracy': 0.667, 'balanced_accuracy': 0.75, 'calibration_error': 0.3}
     """
-    values = probabilities.numpy()
+    # A model whose training diverged knows nothing.
+    values = np.nan_to_num(probabilities.numpy(), nan=1 / probabilities.shape[1])
     right = values.argmax(1) == y
     return {
         "accuracy": float(right.mean()),
