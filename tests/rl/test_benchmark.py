@@ -18,7 +18,7 @@ from ibcl.rl import BayesianPolicyGradient
 from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.recipes import RECIPES, Recipe, Stage, recipe
-from ibcl.rl.report import REPORTED, Interval, trained_for
+from ibcl.rl.report import REPORTED, Interval, needed_tasks
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(
@@ -60,8 +60,8 @@ def test_the_command_writes_what_it_counted(app, tmp_path):
             assert float(row["hypervolume"]) == pytest.approx(
                 hypervolume(points[row["seed"]]), rel=1e-3
             )
-        # Three tasks of one update of 2 x 128 steps, and one scoring episode each.
-        assert int(row["steps"]) == 3 * (2 * 128 + 500)
+        # A task is one update of 2 x 128 steps and one scoring episode.
+        assert int(row["steps"]) == int(row["trained"]) * (2 * 128 + 500)
     assert {(row["figure"], row["combined"], row["trained"]) for row in rows} == {
         ("all", "3", "3"),
         ("extremes", "2", "2"),
@@ -116,9 +116,9 @@ def test_the_priors_of_priors_count_as_trained():
         ),
         combinations={},
     )
-    assert trained_for(chain, ["a", "d"]) == 2
-    assert trained_for(chain, ["c"]) == 3
-    assert trained_for(chain, ["c", "d"]) == 4
+    assert needed_tasks(chain, ["a", "d"]) == {"a", "d"}
+    assert needed_tasks(chain, ["c"]) == {"a", "b", "c"}
+    assert needed_tasks(chain, ["c", "d"]) == {"a", "b", "c", "d"}
 
 
 def test_an_interval_covers_its_mean_at_the_stated_rate():
