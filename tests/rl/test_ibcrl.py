@@ -178,6 +178,17 @@ def test_neighbours_are_combined_and_the_latest_of_equal_tasks():
         ibcrl.learn("left", "f", prior="nobody")
 
 
+def test_tasks_may_be_learnt_by_different_estimators():
+    ibcrl = learnt(TwoGoals, "gradient")
+    before = ibcrl.policy((0.5, 0.5)).q.mean.clone()
+    ibcrl.learn((0.5, 0.5), "middle", inference=EVOLUTION)
+    ibcrl.learn("left", "again", inference=GRADIENT)
+    known = TwoGoals.best_returns((0.5, 0.5)).sum()
+    assert ibcrl.returns(ibcrl.policy((0.5, 0.5)).q.mean[None].numpy()).sum() > 0.98 * known
+    assert not np.array_equal(before, ibcrl.policy((0.5, 0.5)).q.mean)
+    assert ibcrl.returns(ibcrl.policy("left").q.mean[None].numpy())[0, 0] > 0.98 * 60
+
+
 def test_bad_input_gives_one_sentence():
     with pytest.raises(ValueError, match="must be even, not 3"):
         IBCRL(TwoGoals, hidden=(), copies=3).learn("left")

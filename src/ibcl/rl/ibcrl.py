@@ -30,8 +30,11 @@ from ibcl.rl.bayesian_policy_gradient import (
 from ibcl.rl.checkpoint import Checkpoint
 from ibcl.rl.coordinates import task_weights
 from ibcl.rl.environments import Environment, make
+from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.policies import Floats, Normaliser, Policy
+from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.rollout import Sampler, episode_returns
+from ibcl.rl.variational import Search
 
 EnvironmentFactory = Callable[[int], Environment]
 
@@ -121,7 +124,7 @@ class IBCRL:
             normaliser=Normaliser.fit(walkers, 300, rng) if normalise else None,
         )
         self.sampler = Sampler(walkers, self.policy_class)
-        self.search = self.inference.estimator.search(self.policy_class, len(self.objectives), seed)
+        self._searches: dict[ClippedSurrogate | EvolutionStrategies, Search] = {}
         mean = torch.tensor(self.policy_class.network.initial(rng))
         prior = DiagonalGaussian(mean, torch.full_like(mean, initial_std))
         self.knowledge = KnowledgeBase([prior], d=d)
@@ -155,13 +158,14 @@ class IBCRL:
         wanted = Preference.parse(preference, self.objectives)
         name = task or _name(wanted)
         self.knowledge.check_new(name)
-        result = (inference or self.inference).infer(
+        method = inference or self.inference
+        result = method.infer(
             self.policy_class,
             wanted.vector(),
             self._priors(prior),
             self.sampler,
             self.scoring,
-            search=self.search,
+            search=self._search(method.estimator),
             checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
             seed=[self.seed, 1 + len(self.preferences)],
             progress=progress,
@@ -170,6 +174,13 @@ class IBCRL:
         self.preferences[name] = tuple(wanted.vector().tolist())
         self.results[name] = result
         return result
+
+    def _search(self, estimator: ClippedSurrogate | EvolutionStrategies) -> Search:
+        """Return the running state of an estimator, which carries its critic between tasks."""
+        if estimator not in self._searches:
+            objectives = len(self.objectives)
+            self._searches[estimator] = estimator.search(self.policy_class, objectives, self.seed)
+        return self._searches[estimator]
 
     def _priors(self, task: str | None) -> Sequence[Gaussian]:
         return self.knowledge.next_priors() if task is None else self.knowledge.extremes(task)

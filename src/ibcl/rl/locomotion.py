@@ -59,7 +59,11 @@ def ant_model(*, euler: bool = False) -> mujoco.MjModel:
 
 @dataclass(frozen=True)
 class Definition:
-    """What makes a MuJoCo model a problem; every function takes one row a copy."""
+    """What makes a MuJoCo model a problem; every function takes one row a copy.
+
+    ``reward`` takes the velocity of the first two coordinates and the clipped action,
+    ``terminated`` all positions and velocities.
+    """
 
     model: Callable[[], mujoco.MjModel]
     objectives: tuple[str, ...]
@@ -186,13 +190,12 @@ class Locomotion(Environment):
 
     def _advance(self, actions: Array) -> tuple[Array, Array, Mask]:
         clipped = np.clip(actions, -1.0, 1.0)
-        planar = len(self.objectives)
-        before = self._position[:, :planar].copy()
+        before = self._position[:, :2].copy()
         if self._pool is None:
             self._simulate(self._chunks[0], clipped)
         else:
             list(self._pool.map(lambda chunk: self._simulate(chunk, clipped), self._chunks))
-        reward = self.definition.reward((self._position[:, :planar] - before) / self.dt, clipped)
+        reward = self.definition.reward((self._position[:, :2] - before) / self.dt, clipped)
         terminated = self.definition.terminated(self._position, self._velocity)
         return self._observation(), reward, terminated
 

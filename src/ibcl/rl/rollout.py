@@ -84,6 +84,7 @@ class Sampler:
         """Return vectors of one whole episode a copy, without action noise."""
         returns, steps = episode_returns(self.environment, self.policy, theta)
         self.steps += steps
+        self._observation = self.environment.reset(stagger=True)
         return returns
 
 
