@@ -58,7 +58,15 @@ def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: 
             start += task.steps
             if result is results[0]:
                 axes.axvline(start / 1e6, color="0.85", lw=0.8, zorder=0)
-                axes.text(start / 1e6, axes.get_ylim()[0], task.task, rotation=90, fontsize=6)
+                axes.text(
+                    start / 1e6,
+                    0.02,
+                    f"{task.task} ",
+                    rotation=90,
+                    fontsize=6,
+                    ha="right",
+                    transform=axes.get_xaxis_transform(),
+                )
     for k, objective in enumerate(objectives):
         axes.plot([], [], color=f"C{k}", label=objective)
     axes.set(xlabel="environment steps (millions)", ylabel="return of the mean policy")

@@ -73,13 +73,14 @@ def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
     ]
     for name, value in REPORTED.get(recipe.environment, {}).items():
         lines.append(f"| {name} | {value / 1e6:.2f} | | | | 200 | reported |")
+    source = "1 seed" if len(results) == 1 else f"{len(results)} seeds, 95 % interval"
     for name, tasks in recipe.combinations.items():
         interval = Interval.of([result.hypervolumes[name] for result in results])
         needed = needed_tasks(recipe, tasks)
         steps = float(np.mean([steps_of(result, needed) for result in results]))
         lines.append(
             f"| ours, {name} ({', '.join(tasks)}) | {interval} | {len(needed)} | {len(tasks)} | "
-            f"{steps / 1e6:.2f} | {count} | {len(results)} seeds, 95 % interval |"
+            f"{steps / 1e6:.2f} | {count} | {source} |"
         )
     return "\n".join(lines)
 
