@@ -8,6 +8,7 @@ import pytest
 import ibcl
 
 HEAVY = (
+    "torch",
     "sklearn",
     "pandas",
     "matplotlib",

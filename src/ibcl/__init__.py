@@ -22,32 +22,51 @@ Every model comes with the smallest region of parameters that holds the right on
 tensor([True, True, True])
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ibcl import networks
-from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Mixture
-from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
-from ibcl.knowledge import KnowledgeBase
-from ibcl.learner import IBCL
-from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest
-from ibcl.model import Model
-from ibcl.pooling import EvidenceWarning, pool
-from ibcl.preference import Preference, sample_preferences
-from ibcl.region import HighestDensityRegion
-from ibcl.revision import merge
-from ibcl.store import StoreError, load, load_model
-from ibcl.uncertainty import expected_calibration_error
-
 if TYPE_CHECKING:
+    from ibcl import networks
     from ibcl.estimator import IBCLClassifier, IBCLRegressor
+    from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Mixture
+    from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
+    from ibcl.knowledge import KnowledgeBase
+    from ibcl.learner import IBCL
+    from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest
+    from ibcl.model import Model
+    from ibcl.pooling import EvidenceWarning, pool
+    from ibcl.preference import Preference, sample_preferences
+    from ibcl.region import HighestDensityRegion
+    from ibcl.revision import merge
+    from ibcl.store import StoreError, load, load_model
+    from ibcl.uncertainty import expected_calibration_error
 else:
+    # Importing torch or scikit-learn takes seconds, which `ibcl --help` need not wait for: every
+    # name is imported from its home when it is first asked for.
+    _HOMES = {
+        "estimator": ("IBCLClassifier", "IBCLRegressor"),
+        "gaussians": ("DenseGaussian", "DiagonalGaussian", "Mixture"),
+        "inference": ("DenseVI", "MeanFieldVI", "OneVsRestVI"),
+        "knowledge": ("KnowledgeBase",),
+        "learner": ("IBCL",),
+        "likelihoods": ("Bernoulli", "Categorical", "Normal", "OneVsRest"),
+        "model": ("Model",),
+        "pooling": ("EvidenceWarning", "pool"),
+        "preference": ("Preference", "sample_preferences"),
+        "region": ("HighestDensityRegion",),
+        "revision": ("merge",),
+        "store": ("StoreError", "load", "load_model"),
+        "uncertainty": ("expected_calibration_error",),
+    }
 
-    def __getattr__(name: str) -> type:
-        """Import scikit-learn and the estimators when one is asked for, not before."""
-        if name in ("IBCLClassifier", "IBCLRegressor"):
-            from ibcl import estimator
-
-            return getattr(estimator, name)
+    def __getattr__(name: str) -> object:
+        if name == "networks":
+            return import_module("ibcl.networks")
+        for home, names in _HOMES.items():
+            if name in names:
+                value = getattr(import_module(f"ibcl.{home}"), name)
+                globals()[name] = value
+                return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -38,7 +38,6 @@ _MEMORY = 10
 _SMALLEST_STEP = 1e-3
 # Problems above this many multiplications do their first steps in single precision.
 _LARGE = 2e7
-_BLOCK_ELEMENTS = 2**25
 
 
 @dataclass(frozen=True)
@@ -320,16 +319,17 @@ class _Problem:
         return blocks.reshape(dimension, dimension)
 
     def _output_covariance(self, factor: Tensor) -> Tensor:
-        """S_s = A_s P⁻¹ A_sᵀ with A_s = I ⊗ φ_sᵀ, from the Cholesky factor of P, in blocks."""
-        dimension = self.outputs * self.columns
+        """S_s = (I ⊗ φ_sᵀ) P⁻¹ (I ⊗ φ_s) of every sample, from the Cholesky factor of P."""
+        if self.outputs == 1:
+            whitened = torch.linalg.solve_triangular(factor, self.features.T, upper=False)
+            return torch.square(whitened).sum(0)[:, None, None]
+        blocks = torch.cholesky_inverse(factor).reshape(
+            self.outputs, self.columns, self.outputs, self.columns
+        )
         covariance = factor.new_empty(self.samples, self.outputs, self.outputs)
-        identity = torch.eye(self.outputs, dtype=factor.dtype)
-        block = max(1, _BLOCK_ELEMENTS // (dimension * self.outputs))
-        for begin in range(0, self.samples, block):
-            rows = self.features[begin : begin + block]
-            # Row (s, c) of the lifted features holds φ_s in the columns of output c.
-            lifted = torch.einsum("sf,cd->scdf", rows, identity).reshape(-1, dimension)
-            whitened = torch.linalg.solve_triangular(factor, lifted.T, upper=False).T
-            whitened = whitened.reshape(len(rows), self.outputs, dimension)
-            covariance[begin : begin + block] = whitened @ whitened.transpose(1, 2)
+        for row in range(self.outputs):
+            for column in range(row, self.outputs):
+                values = ((self.features @ blocks[row, :, column]) * self.features).sum(1)
+                covariance[:, row, column] = values
+                covariance[:, column, row] = values
         return covariance

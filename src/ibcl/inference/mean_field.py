@@ -166,7 +166,7 @@ class _Optimisation:
 
     @property
     def std(self) -> Tensor:
-        return self.log_std.exp()
+        return torch.exp(self.log_std)
 
     def start(self, mean: Tensor, std: Tensor) -> None:
         self.mean.copy_(mean)

@@ -123,12 +123,11 @@ def _softmax_points(outputs: int) -> Tensor:
 def _categorical(mean: Tensor, covariance: Tensor, y: Tensor) -> Expectations:
     outputs = mean.shape[1]
     points = _softmax_points(outputs)
-    # A tiny ridge keeps the factorisation possible where a logit is known exactly.
-    ridge = 1e-12 + 1e-12 * covariance.diagonal(dim1=1, dim2=2).amax(1)
-    factor = torch.linalg.cholesky(
-        covariance + ridge[:, None, None] * torch.eye(outputs, dtype=covariance.dtype)
-    )
-    logits = mean[:, None] + points @ factor.transpose(1, 2)
+    # The symmetric root exists where a logit is known exactly and where rounding left a covariance
+    # a little short of positive, and it moves smoothly with the covariance.
+    values, vectors = torch.linalg.eigh(covariance)
+    root = (vectors * values.clamp(min=0).sqrt()[:, None]) @ vectors.transpose(1, 2)
+    logits = mean[:, None] + points @ root
     probabilities = torch.softmax(logits, -1)
     expected = probabilities.mean(1)
     second = probabilities.transpose(1, 2) @ probabilities / len(points)
@@ -166,7 +165,7 @@ def expectations(
     """
     if isinstance(likelihood, Bernoulli):
         return _bernoulli(mean, covariance, y.double())
-    if isinstance(likelihood, Categorical):
+    if type(likelihood) is Categorical:
         return _categorical(mean, covariance, y)
     if isinstance(likelihood, Normal):
         return _gaussian(mean, covariance, y.double(), likelihood.noise)
