@@ -252,7 +252,8 @@ def _by_method(values: pd.DataFrame, x: str) -> tuple[Line, ...]:
     who = [title(m, int(n)) for m, n in zip(values["method"], values["memory"], strict=True)]
     colours = dict(zip(who, values["method"].map(COLOURS), strict=True))
     dashed = {name for name, memory in zip(who, values["memory"], strict=True) if memory > 50}
-    dashed |= {name for name in who if name.startswith("oracle")}
+    # A mixture's mean models are the barycentre's: dashed, both can be seen.
+    dashed |= {name for name in who if name.startswith("oracle") or name == title("ibcl_mixture")}
     return _lines(values.assign(who=who), "who", x, colours, dashed)
 
 
