@@ -62,7 +62,7 @@ LINEAR = Way(
     lambda _: networks.linear(PIXELS),
     ibcl.DenseVI(),
     "evidence",
-    prior=0.25,
+    prior=0.15,
     continual=False,
     retraining={"epochs": 25, "batch_size": 64, "learning_rate": 0.05},
 )
