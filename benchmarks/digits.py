@@ -30,7 +30,7 @@ def main() -> None:
         "from preferences",
         "retrained",
         "difference",
-        title=f"{len(seeds)} seeds, {PREFERENCES} preferences: mean ± standard deviation over seeds",
+        title=f"{len(seeds)} seeds, {PREFERENCES} preferences: mean ± deviation over seeds",
     )
     for way in WAYS:
         scores = []

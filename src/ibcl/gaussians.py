@@ -302,7 +302,9 @@ class DenseGaussian(Gaussian):
     def unwhiten(self, noise: Tensor) -> Tensor:
         """θ = μ + C⁻ᵀ ε."""
         rows = noise.double().reshape(-1, self.dimension)
-        scaled = torch.linalg.solve_triangular(self.precision_cholesky.T, rows.T, upper=True).T
+        scaled: Tensor = torch.linalg.solve_triangular(
+            self.precision_cholesky.T, rows.T, upper=True
+        ).T
         return (self.mean.double() + scaled).reshape(noise.shape).to(self.mean.dtype)
 
     def natural_parameters(self) -> NaturalParameters:

@@ -38,7 +38,8 @@ def entropy(probabilities: Tensor) -> Tensor:
     >>> round(float(entropy(torch.tensor([0.5, 0.5]))), 4)
     0.6931
     """
-    return torch.special.entr(probabilities).sum(-1)
+    terms: Tensor = torch.special.entr(probabilities)
+    return terms.sum(-1)
 
 
 def decompose(probabilities: Tensor) -> Uncertainty:
