@@ -283,6 +283,7 @@ class IBCL:
             "pooling": self.pooling,
             "task_incremental": self.task_incremental,
             "knowledge": store.digest(self, knowledge),
+            "metadata": self.metadata,
         }
 
     def _try_network(self, x: Tensor) -> int:

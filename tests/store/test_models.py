@@ -117,3 +117,12 @@ def test_other_files_are_refused(saved: Path, tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "newer", metadata={"ibcl": json.dumps(said)})
     with pytest.raises(ibcl.StoreError, match="format 2"):
         ibcl.load_model(tmp_path / "newer")
+
+
+def test_a_model_file_carries_the_learners_metadata(tmp_path):
+    learner = ibcl.IBCL(ibcl.networks.linear(2), inference=ibcl.DenseVI())
+    learner.learn([[0.0, 1.0], [1.0, 0.0]], [0, 1], task="a")
+    learner.metadata["classes"] = ["no", "yes"]
+    learner.model([1.0]).save(tmp_path / "model.safetensors")
+    loaded = ibcl.load_model(tmp_path / "model.safetensors")
+    assert loaded.provenance()["metadata"] == {"classes": ["no", "yes"]}

@@ -49,6 +49,8 @@ class ModelEntry(Entry):
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
     knowledge: Hash
     """Revision of the knowledge base it was made from."""
+    metadata: dict[str, JsonValue] = {}
+    """The learner's own, such as the names of columns and classes."""
 
 
 class SavedModel(Model):
@@ -133,6 +135,7 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
             "pooling": entry.pooling,
             "task_incremental": entry.task_incremental,
             "knowledge": entry.knowledge,
+            "metadata": entry.metadata,
         },
     )
 
