@@ -142,11 +142,11 @@ def formula_kilobytes(method: str, setting: Setting) -> float:
 def counted(table: pd.DataFrame) -> pd.DataFrame:
     """What runs of the protocol counted: updates at the last task and in all, bytes, CPU seconds.
 
-    Means over seeds; one row a benchmark, contender and memory.
+    Means over seeds; one row a benchmark, family of preferences, contender and memory.
     """
-    mean_models = table[(table["selection"] == "mean") & (table["preferences"] == "uniform")]
-    each = metrics.costs(mean_models)
-    runs = each.groupby(["benchmark", "method", "memory", "label", "seed"], sort=False)
+    keys = ["benchmark", "preferences", "method", "memory", "label"]
+    each = metrics.costs(table[table["selection"] == "mean"])
+    runs = each.groupby([*keys, "seed"], sort=False)
     summary = pd.DataFrame(
         {
             "updates_at_last_task": runs["updates"].last(),
@@ -156,7 +156,6 @@ def counted(table: pd.DataFrame) -> pd.DataFrame:
             "seconds": runs["seconds"].sum(),
         }
     ).reset_index()
-    keys = ["benchmark", "method", "memory", "label"]
     return summary.drop(columns="seed").groupby(keys, sort=False).mean().reset_index()
 
 
@@ -207,7 +206,8 @@ def _beside(
     )
     if table is None:
         return paper
-    found = counted(table)[["benchmark", "method", "memory", column]]
+    found = counted(table[table["preferences"] == "uniform"])
+    found = found[["benchmark", "method", "memory", column]]
     return found.merge(paper, on=["benchmark", "method"], how="left").rename(
         columns={column: "counted"}
     )

@@ -75,7 +75,7 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
             result = result.merge(columns.drop(columns="seeds"), on=KEYS, how="left")
     assert result is not None
     costs = overhead.counted(table).drop(columns=["updates_at_last_task"])
-    return result.merge(costs, on=["benchmark", "method", "memory", "label"], how="left")
+    return result.merge(costs, on=[key for key in KEYS if key != "selection"], how="left")
 
 
 def summary_table(table: pd.DataFrame) -> Table:
