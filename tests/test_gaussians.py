@@ -120,3 +120,20 @@ def test_float32_storage_keeps_double_precision_densities():
 def test_bad_input_is_refused_in_a_sentence(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@given(seed=seeds, dimension=dimensions)
+def test_a_mixture_of_diagonal_gaussians_agrees_with_torchs(seed, dimension):
+    components = [random_gaussian("diagonal", dimension, seed + i) for i in range(3)]
+    q = Mixture([0.2, 0.3, 0.5], components)
+    theta = q.sample(6, torch.Generator().manual_seed(seed))
+    reference_mixture = torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(torch.tensor([0.2, 0.3, 0.5]).double()),
+        torch.distributions.Independent(
+            torch.distributions.Normal(
+                torch.stack([c.mean for c in components]), torch.stack([c.std for c in components])
+            ),
+            1,
+        ),
+    )
+    torch.testing.assert_close(q.log_prob(theta), reference_mixture.log_prob(theta))

@@ -35,6 +35,12 @@ class NaturalParameters(NamedTuple):
     linear: Tensor
     precision: Tensor
 
+    def dense(self) -> NaturalParameters:
+        """Return the same with the precision as a matrix."""
+        if self.precision.ndim == 2:
+            return self
+        return NaturalParameters(self.linear, torch.diag(self.precision))
+
 
 def _vector(name: str, values: Tensor | ArrayLike) -> Tensor:
     """Read a finite, one-dimensional floating-point tensor."""
@@ -365,8 +371,27 @@ class Mixture(Distribution):
     def log_prob(self, theta: Tensor | ArrayLike) -> Tensor:
         """Log density, log Σ_k w_k q_k(θ)."""
         points = self._points(theta)
-        terms = [component.log_prob(points) for component in self.components]
-        return torch.logsumexp(torch.stack(terms, -1) + self.weights.log(), -1)
+        diagonal = [q for q in self.components if isinstance(q, DiagonalGaussian)]
+        if len(diagonal) == len(self.components):
+            terms = self._diagonal_log_probs(points, diagonal)
+        else:
+            terms = torch.stack([component.log_prob(points) for component in self.components], -1)
+        return torch.logsumexp(terms + self.weights.log(), -1)
+
+    def _diagonal_log_probs(self, points: Tensor, components: list[DiagonalGaussian]) -> Tensor:
+        """Log densities of all components, of shape (..., K), by two matrix products.
+
+        With x = θ − c, u = μ − c and p = 1/σ², ‖(θ−μ)/σ‖² = x²·p − 2x·(up) + u²·p. The centre c of
+        the mixture keeps the terms small, and so their cancellation harmless in float64.
+        """
+        centre = self.mean.double()
+        precisions = torch.stack([q.std.double().square().reciprocal() for q in components])
+        shifts = torch.stack([q.mean.double() - centre for q in components])
+        centred = points - centre
+        squares = centred.square() @ precisions.T - 2 * centred @ (shifts * precisions).T
+        squares = squares + (shifts.square() * precisions).sum(-1)
+        constants = torch.tensor([q.log_determinant for q in components], dtype=torch.float64)
+        return -0.5 * (squares + constants + self.dimension * LOG_TWO_PI)
 
     def kl(self, other: Distribution, draws: int = 10_000, seed: int = 0) -> float:
         """KL(q ‖ other) by seeded Monte Carlo; mixtures have no closed form."""

@@ -203,7 +203,7 @@ class KnowledgeBase:
     def restore(self, stored: tuple[Gaussian, ...], records: tuple[TaskRecord, ...]) -> None:
         """Replace what is known at once, so that no reader sees half of it."""
         self.stored, self.records = stored, records
-        for name in ("stacked_means", "stacked_stds"):
+        for name in ("stacked_means", "stacked_stds", "factors"):
             self.__dict__.pop(name, None)
 
     def prior_of(self, task: str, index: int) -> Gaussian:
@@ -217,11 +217,22 @@ class KnowledgeBase:
         In natural parameters a quotient is a difference: Λ_k = P_k − P_{k−1} and
         η_k = P_k μ_k − P_{k−1} μ_{k−1}.
         """
-        posterior, prior = self.extremes(task)[index], self.prior_of(task, index)
-        if not isinstance(posterior, DiagonalGaussian) or not isinstance(prior, DiagonalGaussian):
-            posterior, prior = posterior.dense(), prior.dense()
-        after, before = posterior.natural_parameters(), prior.natural_parameters()
-        return NaturalParameters(after.linear - before.linear, after.precision - before.precision)
+        known = self.factors.get((task, index))
+        if known is None:
+            after = self.extremes(task)[index].natural_parameters()
+            before = self.prior_of(task, index).natural_parameters()
+            if after.precision.ndim != before.precision.ndim:
+                after, before = after.dense(), before.dense()
+            known = NaturalParameters(
+                after.linear - before.linear, after.precision - before.precision
+            )
+            self.factors[task, index] = known
+        return known
+
+    @cached_property
+    def factors(self) -> dict[tuple[str, int], NaturalParameters]:
+        """Evidence computed so far; every preference needs the same."""
+        return {}
 
     @cached_property
     def stacked_means(self) -> Tensor:

@@ -171,41 +171,47 @@ class EvidencePooling:
     """The posterior of the preference-weighted problem, from the tasks' evidence."""
 
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
-        r"""Return q_w: precision P₀ + K Σ β_kj Λ_kj, and its mean against P₀μ₀ + K Σ β_kj η_kj.
+        """Return q_w, with its precision and the mean that solves it."""
+        pooled = self._natural_parameters(knowledge, weights)
+        mean = self._mean(pooled)
+        if pooled.precision.ndim == 1:
+            return DiagonalGaussian(mean.float(), pooled.precision.rsqrt().float())
+        return DenseGaussian(mean, pooled.precision)
 
-        With m > 1 priors, q₀ is their log-linear pool with weights Σ_k β_kj.
-        """
-        prior = self._prior(knowledge, weights)
-        diagonal = prior.precision.ndim == 1
-        factors = self._factors(knowledge, weights)
-        linear = prior.linear + sum(weight * factor.linear for weight, factor in factors)
-        precision = prior.precision + sum(weight * factor.precision for weight, factor in factors)
-        if diagonal:
-            return DiagonalGaussian(
-                (linear / precision).float(), precision.reciprocal().sqrt().float()
-            )
-        factor, failure = torch.linalg.cholesky_ex(precision)
+    def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
+        """Return the means, one solve each."""
+        means = [self._mean(self._natural_parameters(knowledge, row)) for row in weights]
+        diagonal = knowledge.stacked_stds is not None
+        return torch.stack(means).to(torch.float32 if diagonal else torch.float64)
+
+    @staticmethod
+    def _mean(pooled: NaturalParameters) -> Tensor:
+        if pooled.precision.ndim == 1:
+            return pooled.linear / pooled.precision
+        factor, failure = torch.linalg.cholesky_ex(pooled.precision)
         if int(failure):
             raise ValueError(
                 "The pooled evidence has no positive definite precision: posteriors replaced by "
                 "pointers have left evidence that cancels. Learn with d=0 to pool evidence."
             )
-        return DenseGaussian(torch.cholesky_solve(linear[:, None], factor)[:, 0], precision)
+        return torch.cholesky_solve(pooled.linear[:, None], factor)[:, 0]
 
-    def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
-        """Return the means, one solve each."""
-        return torch.stack([self.pool(knowledge, row).mean for row in weights])
+    def _natural_parameters(self, knowledge: KnowledgeBase, weights: Tensor) -> NaturalParameters:
+        r"""P₀μ₀ + K Σ β_kj η_kj and P₀ + K Σ β_kj Λ_kj.
 
-    @staticmethod
-    def _prior(knowledge: KnowledgeBase, weights: Tensor) -> NaturalParameters:
-        priors = knowledge.priors
-        if not all(isinstance(q, DiagonalGaussian) for q in (*priors, *knowledge.stored)):
-            priors = tuple(prior.dense() for prior in priors)
-        terms = [prior.natural_parameters() for prior in priors]
-        shares = weights.sum(0).tolist()
-        linear = sum(share * term.linear for share, term in zip(shares, terms, strict=True))
-        precision = sum(share * term.precision for share, term in zip(shares, terms, strict=True))
-        return NaturalParameters(torch.as_tensor(linear), torch.as_tensor(precision))
+        With m > 1 priors, q₀ is their log-linear pool with weights Σ_k β_kj.
+        """
+        terms = self._factors(knowledge, weights)
+        for share, prior in zip(weights.sum(0).tolist(), knowledge.priors, strict=True):
+            terms.append((share, prior.natural_parameters()))
+        if any(term.precision.ndim == 2 for _, term in terms):
+            terms = [(weight, term.dense()) for weight, term in terms]
+        linear = torch.zeros_like(terms[0][1].linear)
+        precision = torch.zeros_like(terms[0][1].precision)
+        for weight, term in terms:
+            linear.add_(term.linear, alpha=weight)
+            precision.add_(term.precision, alpha=weight)
+        return NaturalParameters(linear, precision)
 
     @staticmethod
     def _factors(

@@ -23,7 +23,7 @@ from torch import Tensor
 from ibcl.gaussians import LOG_TWO_PI, Distribution, Gaussian
 
 # Numbers drawn for a mixture's threshold, at most and at least so many parameter vectors of them.
-_NUMBERS_DRAWN = 2**31
+_NUMBERS_DRAWN = 2**30
 _MOST_DRAWS, _FEWEST_DRAWS = 2**17, 2**14
 _BLOCK_NUMBERS = 2**24
 

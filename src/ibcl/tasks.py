@@ -34,7 +34,7 @@ def as_inputs(x: Any) -> Tensor:
         tensor = x.detach()
     else:
         try:
-            tensor = torch.as_tensor(np.asarray(x))
+            tensor = torch.as_tensor(_writable(np.asarray(x)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"x must be numbers in a rectangular array: {error}.") from None
     if tensor.ndim < 2:
@@ -86,7 +86,12 @@ def _numeric(y: Any) -> np.ndarray:
             "y must be numbers: 0, 1, ... for classes, real values for regression "
             "(ibcl.IBCLClassifier takes labels of any kind)."
         )
-    return array
+    return _writable(array)
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """Copy what a data frame lends read-only, which torch cannot wrap."""
+    return array if array.flags.writeable else array.copy()
 
 
 def _collect(source: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,8 @@ def demo(
 
     Needs no data from elsewhere, and less than a minute.
     """
+    import torch
+
     from ibcl.cli.output import emit, stages
     from ibcl.demo.experiment import run
     from ibcl.demo.growth import growth
@@ -27,6 +29,8 @@ def demo(
     from ibcl.demo.tasks import digit_tasks
     from ibcl.demo.uncertainty import doubts
 
+    # Matrices this small are faster on one thread, and far faster on a busy machine.
+    torch.set_num_threads(1)
     if not output.absolute().parent.is_dir():
         raise ValueError(f"The output {output} is in a folder that does not exist")
     with stages(hidden=as_json) as started:

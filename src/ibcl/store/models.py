@@ -49,7 +49,7 @@ class ModelEntry(Entry):
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
     knowledge: Hash
     """Revision of the knowledge base it was made from."""
-    metadata: dict[str, JsonValue] = {}
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """The learner's own, such as the names of columns and classes."""
 
 
