@@ -121,8 +121,8 @@ def contender(name: str, benchmark: str = "default") -> Contender:
     Traceback (most recent call last):
     ...
     ValueError: Unknown method 'gen'; known are ibcl, ibcl_mixture, ibcl_evidence, \
-ibcl_evidence_random, oracle, oracle_linear, fine_tuning, convex_combination, \
-convex_combination_shared_start, gem, agem, der, derpp, vcl, l2p.
+ibcl_evidence_chain, ibcl_evidence_random, oracle, oracle_linear, fine_tuning, \
+convex_combination, convex_combination_shared_start, gem, agem, der, derpp, vcl, l2p.
     """
     if name not in contender_names():
         raise ValueError(f"Unknown method {name!r}; known are {', '.join(contender_names())}.")
