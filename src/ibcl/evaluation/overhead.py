@@ -206,8 +206,9 @@ def _beside(
     )
     if table is None:
         return paper
-    found = counted(table[table["preferences"] == "uniform"])
-    found = found[["benchmark", "method", "memory", column]]
+    # Families of as many preferences cost the same.
+    found = counted(table)[["benchmark", "method", "memory", column]]
+    found = found.drop_duplicates(["benchmark", "method", "memory"])
     return found.merge(paper, on=["benchmark", "method"], how="left").rename(
         columns={column: "counted"}
     )
