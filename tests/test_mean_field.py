@@ -36,7 +36,7 @@ def orthogonal_regression(n: int = 64, columns: int = 3):
 def test_the_exact_posterior_where_it_is_diagonal(module):
     x, y = orthogonal_regression()
     prior = DiagonalGaussian(torch.zeros(3), torch.full((3,), 2.0))
-    result = MeanFieldVI(epochs=400, learning_rate=0.05, batch_size=64).infer(
+    result = MeanFieldVI(epochs=1500, learning_rate=0.03, batch_size=64).infer(
         FlatNetwork(module), Normal(0.3), [prior], TaskData(x, y), seed=1
     )
     precision = 1 / 4 + 9 / 0.09

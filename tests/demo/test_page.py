@@ -26,7 +26,7 @@ def test_the_page_loads_nothing_from_elsewhere(html):
     assert all("src=" not in tag and "href=" not in tag for tag in tags)
     assert html.count("<link") == 1
     assert '<link rel="icon" href="data:,">' in html
-    assert len(html.encode()) < 6_000_000
+    assert len(html.encode()) < 10_000_000
 
 
 def test_the_page_says_what_was_measured(html, results):
