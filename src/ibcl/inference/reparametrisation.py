@@ -16,7 +16,7 @@ Both work with variances, whose gradient the caller turns into that of its own p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -70,14 +70,11 @@ class LocalReparametrisation:
                 hidden = layer(hidden)
                 continue
             weight, weight_variance = next(parameter)
-            activation = torch.bmm(hidden, weight.transpose(1, 2))
-            variance = torch.bmm(hidden.square(), weight_variance.transpose(1, 2))
-            if layer.bias is not None:
-                bias, bias_variance = next(parameter)
-                activation = activation + bias.unsqueeze(1)
-                variance = variance + bias_variance.unsqueeze(1)
-            noise = torch.randn(activation.shape, generator=generator)
-            hidden = torch.addcmul(activation, variance.sqrt(), noise)
+            bias, bias_variance = next(parameter) if layer.bias is not None else (None, None)
+            noise = torch.randn(*hidden.shape[:2], layer.out_features, generator=generator)
+            hidden = _SampledLinear.apply(  # type: ignore[no-untyped-call]
+                hidden, weight, weight_variance, bias, bias_variance, noise
+            )
         return hidden
 
     def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
@@ -86,6 +83,52 @@ class LocalReparametrisation:
         gradients = torch.autograd.grad(loss.sum(), self.means + self.variances)
         torch._foreach_add_(self.gradients, gradients)
         return loss.detach()
+
+
+class _SampledLinear(torch.autograd.Function):
+    """a = h μ_Wᵀ + μ_b + √(h² (σ_W²)ᵀ + σ_b²) ε for m layers at once, with its gradient by hand.
+
+    With g = ∂a and γ = g ε / (2√v) = ∂v: ∂μ_W = gᵀh, ∂σ_W² = γᵀh², ∂h = g μ_W + 2h ⊙ (γ σ_W²).
+    Automatic differentiation finds the same in twice the time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        weight_variance: Tensor,
+        bias: Tensor | None,
+        bias_variance: Tensor | None,
+        noise: Tensor,
+    ) -> Tensor:
+        square = hidden.square()
+        activation = torch.bmm(hidden, weight.transpose(1, 2))
+        variance = torch.bmm(square, weight_variance.transpose(1, 2))
+        if bias is not None and bias_variance is not None:
+            activation += bias.unsqueeze(1)
+            variance += bias_variance.unsqueeze(1)
+        std = variance.sqrt_()
+        ctx.save_for_backward(hidden, square, weight, weight_variance, noise / (2 * std))
+        return activation.addcmul_(std, noise)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, square, weight, weight_variance, slope = ctx.saved_tensors
+        variance_gradient = gradient * slope
+        inner = None
+        if ctx.needs_input_grad[0]:
+            inner = torch.bmm(gradient, weight)
+            inner.addcmul_(hidden, torch.bmm(variance_gradient, weight_variance), value=2)
+        has_bias = ctx.needs_input_grad[3]
+        return (
+            inner,
+            torch.bmm(gradient.transpose(1, 2), hidden),
+            torch.bmm(variance_gradient.transpose(1, 2), square),
+            gradient.sum(1) if has_bias else None,
+            variance_gradient.sum(1) if has_bias else None,
+            None,
+        )
 
 
 def _leaves(network: FlatNetwork, values: Tensor) -> list[Tensor]:
