@@ -114,11 +114,13 @@ def make(name: str, copies: int, *, threads: int = 1, seed: int = 0) -> Environm
 
     Examples
     --------
-    >>> make("mo-cheetah", copies=1)
+    >>> environment = make("mo-halfcheetah", copies=2)
+    >>> environment.reset().shape
+    (2, 17)
+    >>> make("mo-halfcheetah", copies=0)
     Traceback (most recent call last):
     ...
-    ValueError: There is no environment 'mo-cheetah': expected 'mo-ant', 'mo-ant-fast', \
-'mo-halfcheetah', or the id of a gymnasium or mo-gymnasium environment.
+    ValueError: An environment needs at least one copy, not 0.
     """
     if copies < 1:
         raise ValueError(f"An environment needs at least one copy, not {copies}.")
