@@ -29,7 +29,7 @@ def _build(name: str, known: tuple[str, ...]) -> Any:
     else:
         hint = ""
         try:
-            return mo_gymnasium.make(name)  # type: ignore[attr-defined]
+            return mo_gymnasium.make(name)
         except gymnasium.error.UnregisteredEnv:
             pass
     names = ", ".join(repr(item) for item in known)
