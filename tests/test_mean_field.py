@@ -1,11 +1,12 @@
 """MeanFieldVI against exact Gaussian posteriors, and what its schedule promises."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from ibcl import DiagonalGaussian, MeanFieldVI
+from ibcl import IBCL, DiagonalGaussian, MeanFieldVI
 from ibcl.inference.reparametrisation import LocalReparametrisation, PlainReparametrisation
 from ibcl.likelihoods import Bernoulli, Categorical, Normal
 from ibcl.networks import FlatNetwork, linear, mlp
@@ -181,3 +182,12 @@ def test_progress_is_reported_to_the_end():
 def test_settings_must_make_sense(settings):
     with pytest.raises(ValueError, match="must be"):
         MeanFieldVI(**settings)
+
+
+def test_inputs_of_zero_say_nothing_and_break_nothing():
+    """The variance of a layer without bias is then 0, where a root has no slope."""
+    network = torch.nn.Linear(2, 1, bias=False)
+    learner = IBCL(network, priors=[1.0], inference=MeanFieldVI(epochs=50, learning_rate=0.05))
+    learner.learn(np.zeros((8, 2)), np.array([0, 1] * 4), task="nothing")
+    posterior = learner.knowledge.stored[0]
+    assert torch.isfinite(torch.cat([posterior.mean, posterior.std])).all()

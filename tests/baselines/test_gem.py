@@ -160,3 +160,9 @@ def test_agem_training_step_does_not_conflict_with_its_reference(noisy_task):
         expected = g - min(0.0, float(g @ g_ref)) / (g_ref @ g_ref) * g_ref
         torch.testing.assert_close(step, expected, rtol=1e-4, atol=1e-5)
         assert float(step @ g_ref) >= -1e-5
+
+
+def test_agem_is_not_held_back_by_a_reference_that_vanishes():
+    """g_ref so small that its square is 0 in float32, while its product with g is not."""
+    products = torch.tensor([[[1.0, -1e-30], [-1e-30, 0.0]]])
+    assert conflict(products).tolist() == [0.0]

@@ -116,6 +116,21 @@ def test_celeba(data: Path, tiny_resnet: Path) -> None:
     assert not np.array_equal(first.train.y, last.train.y)
 
 
+def test_celeba_with_equal_classes(data: Path, tiny_resnet: Path) -> None:
+    plain = benchmarks.load("celeba", backbone=str(tiny_resnet), data=data)
+    equal = benchmarks.load("celeba-balanced", backbone=str(tiny_resnet), data=data)
+    assert_well_formed(equal)
+    assert_parts_apart(equal)
+    for before, after in zip(plain, equal, strict=True):
+        assert np.bincount(after.train.y).tolist() == [12, 12]
+        for untouched in ("validation", "test"):
+            np.testing.assert_array_equal(before.parts()[untouched].y, after.parts()[untouched].y)
+        # Rows keep their labels: each is a row of the data as it is, with the same label.
+        known = {(x.tobytes(), int(y)) for x, y in zip(before.train.x, before.train.y, strict=True)}
+        drawn = {(x.tobytes(), int(y)) for x, y in zip(after.train.x, after.train.y, strict=True)}
+        assert drawn <= known
+
+
 def test_labels_follow_the_images(data: Path, tiny_resnet: Path) -> None:
     """Every feature row is that of an image of the class its label says."""
     import datasets

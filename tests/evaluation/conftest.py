@@ -23,6 +23,7 @@ def table_of(accuracies, weights, **run):
     """
     constants = dict.fromkeys(RUN, "") | {
         "benchmark": "toy",
+        "metric": "accuracy",
         "method": "ibcl",
         "memory": 0,
         "preferences": "uniform",

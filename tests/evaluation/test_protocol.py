@@ -12,7 +12,7 @@ from ibcl.evaluation.metrics import average_per_task
 from ibcl.evaluation.protocol import Inputs, Protocol, run, scores
 from ibcl.evaluation.selections import draw, draw_inverted
 
-QUICK = {"epochs": 2}
+QUICK = {"epochs": 2, "batch_size": 32}
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ def conflict(products: Tensor) -> Tensor:
 
         v = −gᵀg_ref / g_refᵀg_ref  where gᵀg_ref < 0, and v = 0 elsewhere.
 
+    A reference so small that its square is 0 in this precision holds nothing back.
+
     Parameters
     ----------
     products
@@ -32,7 +34,7 @@ def conflict(products: Tensor) -> Tensor:
     tensor([1., 0.])
     """
     agreement, length = products[:, 0, 1], products[:, 1, 1]
-    return torch.where(agreement < 0, -agreement / length, 0.0)
+    return torch.where((agreement < 0) & (length > 0), -agreement / length, 0.0)
 
 
 class AGEM(Rehearsal):

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.baselines.baseline import Baseline, at_least, positive
-from ibcl.baselines.models import ManyModels, affine
+from ibcl.baselines.models import ManyModels
 from ibcl.baselines.rehearsal import Pool, choose_samples
 from ibcl.gaussians import DiagonalGaussian
+from ibcl.inference.reparametrisation import sampled_linear
 from ibcl.tasks import TaskData
 
 
@@ -133,12 +134,11 @@ def noisy_outputs(
     hidden = x.expand(len(mean), *x.shape)
     for layer in models.layers:
         if isinstance(layer, nn.Linear):
-            bias = layer.bias is not None
-            centre = affine(hidden, next(means), next(means) if bias else None)
-            spread = affine(hidden.square(), next(variances), next(variances) if bias else None)
-            noise = torch.randn(centre.shape[1:], generator=generator)
-            # Where an input is all zeros the spread is 0, and a root's slope there is infinite.
-            hidden = torch.addcmul(centre, spread.clamp(min=1e-30).sqrt(), noise)
+            weight, weight_variance = next(means), next(variances)
+            bias = next(means) if layer.bias is not None else None
+            bias_variance = next(variances) if layer.bias is not None else None
+            noise = torch.randn(len(x), layer.out_features, generator=generator)
+            hidden = sampled_linear(hidden, weight, weight_variance, bias, bias_variance, noise)
         else:
             hidden = layer(hidden)
     return hidden

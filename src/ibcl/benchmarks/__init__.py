@@ -20,6 +20,9 @@ name             tasks question                                 public source
 ``digits``       5     even or odd                              inside scikit-learn
 ================ ===== ======================================== =====================
 
+``celeba-balanced`` is CelebA with training data redrawn so that the classes of a task are equally
+frequent.
+
 Data comes from the public source, or from a folder with copies (``data=`` or ``IBCL_DATA``): one
 folder for each dataset in the layout of the hub, named after the last part of its hub id, and
 ``20news-bydate_py3.pkz`` for 20 Newsgroups. Features are extracted once and kept by content
@@ -41,6 +44,7 @@ Describe them in a YAML file and give its path to `load`:
     test: 100                   # or a number of rows of each class (default 0.2)
     backbone: minilm            # default: tfidf for texts, resnet18 for images
     metric: balanced_accuracy   # default: accuracy
+    balance: true               # redraw the training rows with equal classes; default: false
     tasks:                      # in order of arrival
       - name: sci-fi
         where: {genre: sci-fi}          # only these rows; a list allows several values
@@ -103,6 +107,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Benchmark]] = {
     "cifar100": cifar100.load,
     "tinyimagenet": tiny_imagenet.load,
     "celeba": celeba.load,
+    "celeba-balanced": celeba.load_balanced,
     "digits": digits.load,
 }
 
@@ -142,7 +147,7 @@ def load(
     Traceback (most recent call last):
     ...
     ValueError: unknown benchmark 'digit': use one of 20news, cifar100, tinyimagenet, celeba, \
-digits, or the path of a YAML description
+celeba-balanced, digits, or the path of a YAML description
     """
     if dimension is not None and dimension < 1:
         raise ValueError(f"dimension must be a positive number of features, but got {dimension}")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcl.benchmarks.backbones import backbone as find_backbone
+from ibcl.benchmarks.balance import equal_classes
 from ibcl.benchmarks.benchmark import PARTS, Benchmark, BenchmarkTask, Part, Provenance, Split
 from ibcl.benchmarks.cache import FeatureCache, FloatArray, array_hash
 from ibcl.benchmarks.description import BenchmarkDescription, TaskDescription
@@ -66,6 +67,11 @@ def assemble(
         **hold_out(description, selections["train"], missing, settings.seed),
     }
     features, name, feature_settings = _features(description, tables, origin, chosen, settings)
+    if description.balance:
+        chosen["train"] = [
+            selection.subset(equal_classes(selection.labels, settings.seed))
+            for selection in chosen["train"]
+        ]
     tasks = tuple(
         _task(description.tasks[i], {p: chosen[p][i] for p in PARTS}, origin, features)
         for i in range(len(description.tasks))

@@ -86,6 +86,8 @@ class BenchmarkDescription(_Strict):
         Feature extractor to use if none is asked for.
     metric
         The metric to prefer.
+    balance
+        Whether every task's training rows are redrawn with equal classes, at the same number.
     tasks
         Tasks in order of arrival.
     """
@@ -103,6 +105,7 @@ class BenchmarkDescription(_Strict):
     test: HeldOut = 0.2
     backbone: str | None = None
     metric: Metric = "accuracy"
+    balance: bool = False
     tasks: tuple[TaskDescription, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -32,9 +32,9 @@ class Selection:
     labels: NDArray[np.int64]
     groups: NDArray[np.str_]
 
-    def subset(self, mask: NDArray[np.bool_]) -> Selection:
-        """Return the rows where ``mask`` is true."""
-        return Selection(self.rows[mask], self.labels[mask], self.groups[mask])
+    def subset(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Selection:
+        """Return the rows where a mask is true, or those at these positions."""
+        return Selection(self.rows[chosen], self.labels[chosen], self.groups[chosen])
 
 
 def select(

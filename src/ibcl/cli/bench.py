@@ -11,7 +11,8 @@ import typer
 Benchmarks = Annotated[
     list[str],
     typer.Argument(
-        help="20news, cifar100, tinyimagenet, celeba, digits, or paths of YAML descriptions.",
+        help="20news, cifar100, tinyimagenet, celeba, celeba-balanced, digits, or paths of YAML "
+        "descriptions.",
         show_default=False,
     ),
 ]
@@ -79,7 +80,8 @@ def bench(
     check_benchmarks(benchmarks)
     cells = []
     for benchmark in benchmarks:
-        families = preferences or (["uniform", "sparse"] if benchmark == "celeba" else ["uniform"])
+        both = benchmark.startswith("celeba")
+        families = preferences or (["uniform", "sparse"] if both else ["uniform"])
         cells += cells_of(
             [benchmark],
             selected_contenders(methods),
@@ -134,9 +136,9 @@ def tune(
         int | None, typer.Option(min=1, help="Use the first so many tasks only [all].")
     ] = None,
     preferences: Annotated[int, typer.Option(min=1, help="Preferences asked a task.")] = 5,
-    memory: Annotated[int, typer.Option(min=1, help="Samples a task of rehearsal.")] = 50,
+    memory: Memories = [50],  # noqa: B006
     backbone: Backbone = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of data, preferences and search.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of data, preferences and search.")] = 100,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="A .toml file to add each method's settings to."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ibcl.evaluation.contenders import Contender, contender
+from ibcl.evaluation.contenders import Contender, contender, contender_names
 from ibcl.evaluation.protocol import Protocol
 from ibcl.evaluation.runs import Cell
 
@@ -69,12 +69,11 @@ def pooling(benchmark: str) -> Iterable[Variant]:
 
 
 def preference_numbers(benchmark: str) -> Iterable[Variant]:
-    """Cost of so many preferences, over the first two tasks; rehearsal stops at 100."""
+    """Cost of so many preferences, over the first two tasks."""
     for n in (1, 10, 100, 1000):
         protocol = Protocol(preferences=n, samples=0, tasks=2)
-        for name in ("ibcl", "ibcl_evidence", "gem", "agem", "der", "derpp", "vcl", "oracle"):
-            if n <= 100 or name.startswith("ibcl"):
-                yield f"preferences={n}", contender(name, benchmark), protocol, _MEMORY
+        for name in contender_names():
+            yield f"preferences={n}", contender(name, benchmark), protocol, _MEMORY
 
 
 def orders(benchmark: str) -> Iterable[Variant]:

@@ -12,6 +12,7 @@ A row of the table is one preference's model on one task's test data:
 column                meaning
 ===================== ==========================================================================
 benchmark, backbone   what was learnt
+metric                the column the benchmark prefers
 method, memory, seed  who learnt it; memory is 0 for contenders without one
 preferences           ``uniform`` (the paper's) or ``sparse`` (Dirichlet 0.2)
 task_seen             i, counted from 1
@@ -158,6 +159,7 @@ def run(
     method = contender.create(benchmark.features, memory, seed)
     constants = {
         "benchmark": benchmark.name,
+        "metric": benchmark.metric,
         "backbone": benchmark.provenance.backbone,
         "method": contender.name,
         "memory": memory if contender.rehearses else 0,

@@ -75,6 +75,7 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
         else:
             result = result.merge(columns.drop(columns="seeds"), on=KEYS, how="left")
     assert result is not None
+    result["metric"] = result["benchmark"].map(table.groupby("benchmark")["metric"].first())
     costs = overhead.counted(table).drop(columns=["updates_at_last_task"])
     return result.merge(costs, on=[key for key in KEYS if key != "selection"], how="left")
 
@@ -110,14 +111,15 @@ def summary_table(table: pd.DataFrame) -> Table:
 def comparison(summary: pd.DataFrame) -> pd.DataFrame:
     """Who wins where: one row a contender, one column a benchmark, in percent.
 
-    Average per-task accuracy after the last task, of mean models; balanced accuracy on CelebA. The
-    best contender that does not keep all data stands between asterisks.
+    Average per-task accuracy after the last task, of mean models; balanced accuracy where that is
+    the benchmark's metric. The best contender that does not keep all data stands between asterisks.
     """
     rows = summary[(summary["selection"] == "mean") & (summary["label"] == "")]
     found: dict[str, dict[str, str]] = {}
     for (benchmark, family), part in rows.groupby(["benchmark", "preferences"], sort=False):
-        metric = "average_balanced_accuracy" if benchmark == "celeba" else "average_accuracy"
-        column = f"{benchmark}, balanced" if benchmark == "celeba" else str(benchmark)
+        metric = f"average_{part['metric'].iloc[0]}"
+        column = str(benchmark)
+        column += ", balanced accuracy" if metric == "average_balanced_accuracy" else ""
         column += "" if family == "uniform" else f", {family}"
         fair = part[~part["method"].str.startswith("oracle")]
         best = fair[metric].max() if len(fair) else math.nan

@@ -1,18 +1,20 @@
 """Tuning: every method's hyperparameters, in one search space, with one budget, by Optuna.
 
 The score is the average per-task accuracy of the mean models on *validation* data after the last
-task tried, averaged over the benchmarks' tuning tasks; test data is never looked at. Settings that
-a method does not have are left out of its search, the others are searched in the same ranges by
-all: how the features are scaled, the learning rate, and the prior's standard deviation.
+task tried; test data is never looked at. A method with a memory gets one choice for all sizes of
+it, and its score is the average over them. Settings that a method does not have are left out of its
+search, the others are searched in the same ranges by all: how the features are scaled, the learning
+rate, and the prior's standard deviation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
+import pandas as pd
 
 from ibcl import baselines
 from ibcl.benchmarks import Benchmark
@@ -47,14 +49,14 @@ def suggest(trial: optuna.Trial, contender: Contender) -> dict[str, float]:
     """Draw settings of one trial from the search space that all methods share."""
     options = baselines.options(contender.method)
     drawn: dict[str, float] = {
-        "feature_norm": trial.suggest_categorical("feature_norm", [1.0, 3.0, 10.0, 30.0])
+        "feature_norm": trial.suggest_categorical("feature_norm", [1.0, 3.0, 10.0])
     }
     if "learning_rate" in options:
         drawn["learning_rate"] = _rounded(
-            trial.suggest_float("learning_rate", 3e-4, 3e-2, log=True)
+            trial.suggest_float("learning_rate", 3e-4, 1e-1, log=True)
         )
     if "prior_std" in options:
-        drawn["prior_std"] = _rounded(trial.suggest_float("prior_std", 0.05, 20.0, log=True))
+        drawn["prior_std"] = _rounded(trial.suggest_float("prior_std", 0.05, 10.0, log=True))
     return drawn
 
 
@@ -64,8 +66,8 @@ def tune(
     trials: int = 12,
     tasks: int | None = None,
     preferences: int = 5,
-    memory: int = 50,
-    seed: int = 0,
+    memories: Sequence[int] = (50,),
+    seed: int = 100,
     progress: Callable[[int, float], Any] | None = None,
 ) -> Tuned:
     """Find a contender's best settings on a benchmark's validation data.
@@ -76,6 +78,11 @@ def tune(
     ----------
     tasks, preferences
         Fewer of them make trials cheaper.
+    memories
+        Samples a task that a rehearsal method keeps.
+    seed
+        Of the data's splits, the preferences and the search; not one of those results are
+        reported of.
     progress
         Called after every trial with its number and score.
     """
@@ -88,11 +95,13 @@ def tune(
 
     def objective(trial: optuna.Trial) -> float:
         chosen = contender.changed(**suggest(trial, contender))
-        table = run(chosen, benchmark, seed, memory, protocol).assign(label="")
-        score = metrics.at_last_task(metrics.average_per_task(table, column))["value"].item()
+        sizes = memories if chosen.rehearses else (0,)
+        tables = [run(chosen, benchmark, seed, size, protocol) for size in sizes]
+        values = metrics.average_per_task(pd.concat(tables).assign(label=""), column)
+        score = float(metrics.at_last_task(values)["value"].mean())
         if progress:
             progress(trial.number + 1, score)
-        return float(score)
+        return score
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(

@@ -72,9 +72,7 @@ class LocalReparametrisation:
             weight, weight_variance = next(parameter)
             bias, bias_variance = next(parameter) if layer.bias is not None else (None, None)
             noise = torch.randn(*hidden.shape[:2], layer.out_features, generator=generator)
-            hidden = _SampledLinear.apply(  # type: ignore[no-untyped-call]
-                hidden, weight, weight_variance, bias, bias_variance, noise
-            )
+            hidden = sampled_linear(hidden, weight, weight_variance, bias, bias_variance, noise)
         return hidden
 
     def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
@@ -83,6 +81,31 @@ class LocalReparametrisation:
         gradients = torch.autograd.grad(loss.sum(), self.means + self.variances)
         torch._foreach_add_(self.gradients, gradients)
         return loss.detach()
+
+
+def sampled_linear(
+    hidden: Tensor,
+    weight: Tensor,
+    weight_variance: Tensor,
+    bias: Tensor | None,
+    bias_variance: Tensor | None,
+    noise: Tensor,
+) -> Tensor:
+    """Sample the pre-activations of m linear layers with Gaussian parameters.
+
+    Shapes: hidden (m, n, in), weight and its variance (m, out, in), bias and its variance (m, out),
+    noise (m, n, out), or (n, out) to give all layers the same.
+
+    Examples
+    --------
+    >>> one = torch.ones(1, 1, 1)
+    >>> sampled_linear(one, 2 * one, 9 * one, None, None, noise=one)  # 2 + √9
+    tensor([[[5.]]])
+    """
+    drawn: Tensor = _SampledLinear.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, weight_variance, bias, bias_variance, noise
+    )
+    return drawn
 
 
 class _SampledLinear(torch.autograd.Function):
@@ -108,7 +131,8 @@ class _SampledLinear(torch.autograd.Function):
         if bias is not None and bias_variance is not None:
             activation += bias.unsqueeze(1)
             variance += bias_variance.unsqueeze(1)
-        std = variance.sqrt_()
+        # Where an input is all zeros the variance is 0, and a root's slope there is infinite.
+        std = variance.clamp_(min=1e-30).sqrt_()
         ctx.save_for_backward(hidden, square, weight, weight_variance, noise / (2 * std))
         return activation.addcmul_(std, noise)
 
