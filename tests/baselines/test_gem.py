@@ -166,3 +166,10 @@ def test_agem_is_not_held_back_by_a_reference_that_vanishes():
     """g_ref so small that its square is 0 in float32, while its product with g is not."""
     products = torch.tensor([[[1.0, -1e-30], [-1e-30, 0.0]]])
     assert conflict(products).tolist() == [0.0]
+
+
+def test_gem_leaves_a_diverged_model_alone_and_still_corrects_the_others():
+    sound = [[2.0, -2.0], [-2.0, 4.0]]
+    products = np.array([[[np.nan, np.inf], [np.inf, 1.0]], sound])
+    found = multipliers(products, np.ones((2, 1), dtype=bool))
+    np.testing.assert_allclose(found, [[0.0], [0.5]], atol=1e-12)

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from ibcl.evaluation.summary import comparison, markdown, summarise
+from ibcl.evaluation import metrics
+from ibcl.evaluation.summary import comparison, difference_table, differences, markdown, summarise
 
 
 def constant(table_of, accuracy, **run):
@@ -50,3 +51,30 @@ def test_summary_holds_metrics_and_costs(table):
 def test_markdown_has_a_line_a_row(table):
     text = markdown(comparison(summarise(table)))
     assert len(text.splitlines()) == 2 + 4
+
+
+def test_differences_are_taken_seed_by_seed(table_of):
+    """Both vary by ten points between seeds, their difference by one: the interval is narrow."""
+    ours, theirs = (0.80, 0.90, 0.85), (0.79, 0.88, 0.84)
+    runs = [
+        constant(table_of, value, seed=seed, method=method)
+        for method, values in (("ibcl", ours), ("oracle", theirs))
+        for seed, value in enumerate(values)
+    ]
+    found = differences(pd.concat(runs), "oracle")
+    assert found["method"].tolist() == ["ibcl"]
+    expected = metrics.interval([0.01, 0.02, 0.01])
+    assert found["mean"].item() == pytest.approx(expected.mean)
+    assert found["half_width"].item() == pytest.approx(expected.half_width)
+    shown = difference_table(found).set_index("method")
+    assert shown.loc["IBCL (paper: Wasserstein)", "toy"] == "+1.3 ± 1.4"
+
+
+def test_differences_follow_the_benchmarks_metric(table_of):
+    balanced = {"benchmark": "faces", "metric": "balanced_accuracy"}
+    table = pd.concat(
+        [constant(table_of, 0.9, **balanced), constant(table_of, 0.8, method="oracle", **balanced)]
+    )
+    assert differences(table, "oracle")["mean"].item() == pytest.approx(0.05)
+    assert summarise(table).query("method == 'ibcl'")["regret"].item() == pytest.approx(-0.05)
+    assert differences(table, "gem").empty

@@ -43,6 +43,8 @@ def multipliers(
     array([[0.5]])
     """
     solution = np.zeros(constrains.shape)
+    # A model whose training has diverged has no direction left to correct.
+    products = np.where(np.isfinite(products).all((1, 2), keepdims=True), products, 0.0)
     values, vectors = np.linalg.eigh(products)
     coordinates = vectors * np.sqrt(np.clip(values, 0, None))[:, None, :]
     conflicts = (constrains & (products[:, 0, 1:] < 0)).any(1)

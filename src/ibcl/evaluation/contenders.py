@@ -33,7 +33,8 @@ class Contender:
     method
         Name of a method of `ibcl.baselines`.
     network
-        ``"linear"``, ``"mlp:64"`` or ``"random:1024"`` (random ReLU features), with the width.
+        ``"linear"``, ``"mlp:64"``, ``"random:512"`` (random ReLU features) or
+        ``"linear+random:512"`` (the features and random ones of them), with the width.
     feature_norm
         Features are scaled so that the first task's rows have this length on average.
     options
@@ -85,11 +86,11 @@ def build_network(description: str, features: int) -> nn.Module:
     if width.isdecimal() and int(width) > 0:
         if kind == "mlp":
             return networks.mlp(features, hidden=int(width))
-        if kind == "random":
-            return networks.random_features(features, width=int(width))
+        if kind in ("random", "linear+random"):
+            return networks.random_features(features, int(width), skip=kind != "random")
     raise ValueError(
-        f"A network is 'linear', 'mlp:WIDTH' or 'random:WIDTH', not {description!r}; correct the "
-        "contender's settings."
+        f"A network is 'linear', 'mlp:WIDTH', 'random:WIDTH' or 'linear+random:WIDTH', not "
+        f"{description!r}; correct the contender's settings."
     )
 
 

@@ -17,7 +17,17 @@ from ibcl.evaluation import overhead
 from ibcl.evaluation.charts import Chart, all_charts
 from ibcl.evaluation.figures import write_figures
 from ibcl.evaluation.runs import environment
-from ibcl.evaluation.summary import comparison, markdown, summarise
+from ibcl.evaluation.summary import (
+    comparison,
+    difference_table,
+    differences,
+    markdown,
+    summarise,
+    title,
+)
+
+REFERENCES = ("oracle", "ibcl_evidence_chain")
+"""Contenders that the page compares all others with, seed by seed."""
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem;
@@ -32,7 +42,7 @@ th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: l
 
 
 def write_report(table: pd.DataFrame, folder: Path) -> Path:
-    """Write ``report.html``, ``summary.csv``, ``comparison.md``, overhead tables and figures.
+    """Write ``report.html``, the tables behind it as CSV, ``comparison.md``, and the figures.
 
     Return the path of the page.
     """
@@ -45,6 +55,11 @@ def write_report(table: pd.DataFrame, folder: Path) -> Path:
     summary.to_csv(folder / "summary.csv", index=False, float_format="%.6g")
     training.to_csv(folder / "table1-updates.csv", index=False, float_format="%.6g")
     memory.to_csv(folder / "table2-kilobytes.csv", index=False, float_format="%.6g")
+    for reference in REFERENCES:
+        found = differences(table, reference)
+        if len(found):
+            file = folder / f"differences-from-{reference}.csv"
+            found.to_csv(file, index=False, float_format="%.6g")
     frame = comparison(summary)
     (folder / "comparison.md").write_text(markdown(frame) + "\n", encoding="utf-8")
     write_figures(charts, folder / "figures")
@@ -73,6 +88,15 @@ def _page(
         "preference's mean model; bold is the best that does not keep all data.</p>",
         _winners(summary),
     ]
+    for reference in REFERENCES:
+        found = differences(table, reference)
+        if len(found):
+            sections += [
+                f"<h2>Points more or less than {escape(title(reference))}, seed by seed</h2>",
+                "<p class=look>The same data, held-out examples and preferences for both, so their "
+                "difference is known better than either; 95 % intervals over seeds.</p>",
+                _html(difference_table(found)),
+            ]
     for chart in charts:
         sections += [
             f"<h2>{escape(chart.title)}</h2>",

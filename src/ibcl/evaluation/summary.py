@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -50,8 +51,8 @@ def title(method: str, memory: int = 0) -> str:
 def summarise(table: pd.DataFrame) -> pd.DataFrame:
     """Summarise all runs: each metric has a column for its mean and one for its half width.
 
-    Metrics are after the last task; peak accuracy is averaged over the tasks, and regret is left
-    out where there is no oracle.
+    Metrics are after the last task; peak accuracy is averaged over the tasks. Regret is that of the
+    benchmark's own metric, and left out where there is no oracle.
     """
     found = {
         "average_accuracy": metrics.at_last_task(metrics.average_per_task(table)),
@@ -63,8 +64,9 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     }
     if table["task_seen"].max() > 1:
         found["backward_transfer"] = metrics.at_last_task(metrics.backward_transfer(table))
-    if (table["method"] == "oracle").any():
-        found["regret"] = metrics.at_last_task(metrics.regret(table))
+    against = _with_method(table, "oracle")
+    if len(against):
+        found["regret"] = metrics.at_last_task(by_metric(against, metrics.regret))
     result: pd.DataFrame | None = None
     for name, values in found.items():
         columns = metrics.over_seeds(values).rename(
@@ -78,6 +80,43 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     result["metric"] = result["benchmark"].map(table.groupby("benchmark")["metric"].first())
     costs = overhead.counted(table).drop(columns=["updates_at_last_task"])
     return result.merge(costs, on=[key for key in KEYS if key != "selection"], how="left")
+
+
+def by_metric(
+    table: pd.DataFrame, measure: Callable[[pd.DataFrame, str], pd.DataFrame]
+) -> pd.DataFrame:
+    """Apply a measure to every benchmark with the column that the benchmark prefers."""
+    parts = [measure(part, str(metric)) for metric, part in table.groupby("metric", sort=False)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def differences(table: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Each contender's average per-task accuracy less the reference's, seed by seed.
+
+    After the last task, mean models of the main runs, in the benchmark's own metric; benchmarks
+    without the reference are left out. Columns ``mean`` and ``half_width`` (95 %) are shares, not
+    percent.
+    """
+    main = table[(table["label"] == "") & (table["selection"] == "mean")]
+    main = _with_method(main, reference)
+    if main.empty:
+        return pd.DataFrame()
+    values = metrics.at_last_task(by_metric(main, metrics.average_per_task))
+    found = metrics.paired_differences(values, reference)
+    return found[found["method"] != reference].drop(columns=["selection", "label"])
+
+
+def difference_table(found: pd.DataFrame) -> pd.DataFrame:
+    """One row a contender, one column a benchmark: points more (+) or less (−) than a reference."""
+    rows: dict[str, dict[str, str]] = {}
+    for row in found.to_dict("records"):
+        column = row["benchmark"] + (
+            "" if row["preferences"] == "uniform" else f", {row['preferences']}"
+        )
+        width = "" if math.isnan(row["half_width"]) else f" ± {100 * row['half_width']:.1f}"
+        text = f"{100 * row['mean']:+.1f}{width}"
+        rows.setdefault(title(row["method"], row["memory"]), {})[column] = text
+    return pd.DataFrame([{"method": name, **rows[name]} for name in _ordered(rows)]).fillna("–")
 
 
 def summary_table(table: pd.DataFrame) -> Table:
@@ -128,9 +167,20 @@ def comparison(summary: pd.DataFrame) -> pd.DataFrame:
             won = row[metric] == best and not row["method"].startswith("oracle")
             name = title(row["method"], row["memory"])
             found.setdefault(name, {})[column] = f"**{text}**" if won else text
+    return pd.DataFrame([{"method": name, **found[name]} for name in _ordered(found)]).fillna("–")
+
+
+def _with_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    """Keep the benchmarks and families of preferences that a method has been run on."""
+    keys = ["benchmark", "preferences"]
+    present = set(table.loc[table["method"] == method, keys].itertuples(index=False, name=None))
+    return table[[key in present for key in table[keys].itertuples(index=False, name=None)]]
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    """Put contenders in the order people know them, the smaller memory first."""
     order = [*NAMES.values()]
-    ordered = sorted(found, key=lambda name: (_place(name, order), len(name), name))
-    return pd.DataFrame([{"method": name, **found[name]} for name in ordered]).fillna("–")
+    return sorted(names, key=lambda name: (_place(name, order), len(name), name))
 
 
 def _place(name: str, order: list[str]) -> int:

@@ -115,7 +115,8 @@ def tune(
             if key in contender.options
         }
     )
-    study.optimize(objective, n_trials=trials)
+    # Settings under which a method diverges are a failed trial, not the end of the search.
+    study.optimize(objective, n_trials=trials, catch=(ValueError,))
     best = {key: _rounded(value) for key, value in study.best_params.items()}
     return Tuned(best, float(study.best_value), trials)
 
