@@ -71,7 +71,6 @@ def test_mean_model_is_the_librarys(digits):
         inference=ibcl.DenseVI(),
         pooling="evidence",
         d=0,
-        continual=False,
     )
     learner.learn(first.train.x * scale, first.train.y)
     learner.learn(second.train.x * scale, second.train.y)

@@ -145,13 +145,14 @@ class IBCLEvidence(IBCLMethod):
 
     The network must be linear in its parameters (`ibcl.networks.linear`,
     `ibcl.networks.random_features`). Every posterior is stored: evidence is a ratio of posteriors,
-    which pointers would falsify. Tasks are learnt apart, each from the initial prior, so that their
-    evidence does not depend on the order. Inference is a deterministic fixed point and takes no
-    minibatch updates.
+    which pointers would falsify. Each task's evidence is found around the posterior of all tasks so
+    far, where the models of most preferences lie; with ``continual=False`` it is found around the
+    task's own posterior, and does not depend on the order. Inference is a deterministic fixed point
+    and takes no minibatch updates.
     """
 
     name = "ibcl_evidence"
     pooling = "evidence"
 
     def __init__(self, network: nn.Module, **settings: Any) -> None:
-        super().__init__(network, DenseVI(), **{"d": 0.0, "continual": False, **settings})
+        super().__init__(network, DenseVI(), **{"d": 0.0, **settings})

@@ -23,11 +23,12 @@ Methods = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run.")]
 FirstSeed = Annotated[int, typer.Option(min=0, help="The first of them.")]
 Memories = Annotated[
-    list[int],
+    list[int] | None,
     typer.Option(
         "--memory",
         min=1,
-        help="Samples a task that rehearsal methods keep; repeat for several sizes.",
+        help="Samples a task that rehearsal methods keep; repeat for several sizes [50 and 500, on "
+        "celeba 200 and 500].",
     ),
 ]
 Backbone = Annotated[
@@ -52,7 +53,7 @@ def bench(
     methods: Methods = ["all"],  # noqa: B006 (typer wants a list)
     seeds: Seeds = 1,
     first_seed: FirstSeed = 0,
-    memory: Memories = [50],  # noqa: B006
+    memory: Memories = None,
     backbone: Backbone = None,
     preferences: Families = None,
     samples: Annotated[
@@ -74,6 +75,7 @@ def bench(
         read_runs,
         run_with_progress,
         selected_contenders,
+        usual_memories,
     )
     from ibcl.evaluation.summary import summary_table
 
@@ -86,7 +88,7 @@ def bench(
             [benchmark],
             selected_contenders(methods),
             range(first_seed, first_seed + seeds),
-            memory,
+            memory or usual_memories(benchmark),
             backbone,
             families,
             Protocol(samples=samples),
@@ -136,7 +138,7 @@ def tune(
         int | None, typer.Option(min=1, help="Use the first so many tasks only [all].")
     ] = None,
     preferences: Annotated[int, typer.Option(min=1, help="Preferences asked a task.")] = 5,
-    memory: Memories = [50],  # noqa: B006
+    memory: Memories = None,
     backbone: Backbone = None,
     seed: Annotated[int, typer.Option(min=0, help="Of data, preferences and search.")] = 100,
     output: Annotated[
@@ -152,7 +154,7 @@ def tune(
 
     from ibcl import benchmarks
     from ibcl.evaluation.contenders import contender
-    from ibcl.evaluation.runs import check_benchmarks, selected_contenders
+    from ibcl.evaluation.runs import check_benchmarks, selected_contenders, usual_memories
     from ibcl.evaluation.tuning import tune as search
 
     chosen = selected_contenders(methods)
@@ -160,7 +162,15 @@ def tune(
     torch.set_num_threads(1)
     data = benchmarks.load(benchmark, backbone=backbone, seed=seed)
     for name in chosen:
-        found = search(contender(name, benchmark), data, trials, tasks, preferences, memory, seed)
+        found = search(
+            contender(name, benchmark),
+            data,
+            trials,
+            tasks,
+            preferences,
+            memory or usual_memories(benchmark),
+            seed,
+        )
         typer.echo(found.toml(name) + "\n")
         if output is not None:
             with output.open("a", encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,9 @@ def rl(
     from rich.console import Console
     from rich.markdown import Markdown
 
+    if "DISPLAY" not in os.environ and find_library("EGL"):
+        # MuJoCo reads this once, when it is imported, and cannot be imported if it is wrong.
+        os.environ.setdefault("MUJOCO_GL", "egl")
     from ibcl.rl.benchmark import benchmark
 
     folder = output or Path("rl-results") / environment.replace("/", "-")

@@ -122,7 +122,7 @@ def contender(name: str, benchmark: str = "default") -> Contender:
     Traceback (most recent call last):
     ...
     ValueError: Unknown method 'gen'; known are ibcl, ibcl_mixture, ibcl_evidence, \
-ibcl_evidence_chain, ibcl_evidence_random, oracle, oracle_linear, fine_tuning, \
+ibcl_evidence_apart, ibcl_evidence_random, oracle, oracle_linear, fine_tuning, \
 convex_combination, convex_combination_shared_start, gem, agem, der, derpp, vcl, l2p.
     """
     if name not in contender_names():

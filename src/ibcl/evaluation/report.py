@@ -26,7 +26,7 @@ from ibcl.evaluation.summary import (
     title,
 )
 
-REFERENCES = ("oracle", "ibcl_evidence_chain")
+REFERENCES = ("oracle", "ibcl_evidence")
 """Contenders that the page compares all others with, seed by seed."""
 
 _STYLE = """

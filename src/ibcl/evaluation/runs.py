@@ -116,6 +116,17 @@ def cells_of(
     return found
 
 
+def usual_memories(benchmark: str) -> tuple[int, ...]:
+    """Sizes of the memories of the paper's two tables: samples a task that rehearsal keeps.
+
+    Examples
+    --------
+    >>> usual_memories("20news"), usual_memories("celeba")
+    ((50, 500), (200, 500))
+    """
+    return (200, 500) if benchmark.startswith("celeba") else (50, 500)
+
+
 def selected_contenders(names: Sequence[str]) -> tuple[str, ...]:
     """Read a choice of contenders, in which ``all`` is every one of them.
 

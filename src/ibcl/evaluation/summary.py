@@ -17,7 +17,7 @@ NAMES = {
     "ibcl": "IBCL (paper: Wasserstein)",
     "ibcl_mixture": "IBCL, mixture",
     "ibcl_evidence": "IBCL, evidence",
-    "ibcl_evidence_chain": "IBCL, evidence, chained",
+    "ibcl_evidence_apart": "IBCL, evidence, tasks apart",
     "ibcl_evidence_random": "IBCL, evidence, random features",
     "oracle": "oracle (all data)",
     "oracle_linear": "oracle, linear head",

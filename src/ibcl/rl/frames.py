@@ -1,4 +1,4 @@
-"""Policies at work, drawn from the side: capsules as lines, so no graphics driver is needed."""
+"""Policies at work: rendered by MuJoCo, or as stick figures where there is no OpenGL."""
 
 from __future__ import annotations
 
@@ -27,12 +27,52 @@ def film(
         action = policy.act(theta[None], observation, environment.elapsed)
         observation = environment.step(action).observation
         if step in moments:
-            positions.append(environment.position[0])
+            position = environment.position[0]
+            # Back to the middle of the floor, which is finite.
+            position[: environment.definition.hidden_positions] = 0
+            positions.append(position)
     return environment.model, positions
 
 
+def rendered(
+    model: mujoco.MjModel, positions: list[NDArray[np.float64]]
+) -> list[NDArray[np.uint8]] | None:
+    """Pictures of the body at each position, or None where no OpenGL context can be had.
+
+    On a machine without a display the environment variable ``MUJOCO_GL`` chooses the driver
+    (``egl`` or ``osmesa``) and must be set before MuJoCo is imported.
+    """
+    try:
+        renderer = mujoco.Renderer(model, height=200, width=240)
+    # Each driver fails in its own way, down to AttributeError where its library is missing.
+    except Exception:
+        return None
+    data = mujoco.MjData(model)
+    camera = mujoco.MjvCamera()
+    camera.distance, camera.elevation, camera.azimuth = 2.8, -18.0, 90.0
+    pictures = []
+    with renderer:
+        for position in positions:
+            data.qpos[:] = position
+            mujoco.mj_forward(model, data)
+            camera.lookat[:] = [data.xpos[1, 0], data.xpos[1, 1], 0.45]
+            renderer.update_scene(data, camera)
+            pictures.append(renderer.render())
+    return pictures
+
+
 def draw_strip(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]]) -> None:
-    """Draw the body at each position side by side, every capsule as a thick line."""
+    """Draw the body at each position side by side, rendered if possible."""
+    pictures = rendered(model, positions)
+    if pictures is None:
+        draw_sticks(axes, model, positions)
+    else:
+        axes.imshow(np.concatenate(pictures, axis=1))
+    axes.set_axis_off()
+
+
+def draw_sticks(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]]) -> None:
+    """Draw the body from the side, every capsule as a thick line."""
     data = mujoco.MjData(model)
     for column, position in enumerate(positions):
         data.qpos[:] = position
@@ -48,4 +88,3 @@ def draw_strip(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.floa
     axes.axhline(0, color="0.7", lw=0.8)
     axes.set(xlim=(-SPACING / 2, (len(positions) - 0.5) * SPACING), ylim=(-0.1, 1.3))
     axes.set_aspect("equal")
-    axes.set_axis_off()
