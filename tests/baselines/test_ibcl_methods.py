@@ -79,3 +79,15 @@ def test_bad_input_is_refused(name, three_tasks):
     assert method.learner.tasks == ()
     with pytest.raises(ValueError, match="prior_std must be a positive number"):
         create(name, networks.linear(3), prior_std=0.0)
+
+
+@pytest.mark.parametrize(("storage", "tolerance"), [("exact", 1e-6), ("float16", 1e-2)])
+def test_what_is_saved_between_tasks_goes_on_learning(storage, tolerance, three_tasks):
+    kept = learnt("ibcl_evidence", three_tasks)
+    stored = learnt("ibcl_evidence", three_tasks, storage=storage)
+    x = three_tasks[2].x
+    torch.testing.assert_close(
+        stored.predict_logits(x), kept.predict_logits(x), rtol=tolerance, atol=tolerance
+    )
+    assert stored.learner.tasks == kept.learner.tasks
+    assert stored.stored_bytes > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from ibcl.learner import IBCL
 from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
 from ibcl.preference import preference_matrix
+from ibcl.store import load
 from ibcl.tasks import TaskData, as_inputs
 
 
@@ -32,6 +35,10 @@ class IBCLMethod:
         Of the initial prior N(0, prior_std² I); several give several priors.
     pooling
         Another rule than the variant's own.
+    storage
+        Save the knowledge base this way after every task and go on with what was loaded again
+        (`ibcl.IBCL.save`); the bytes counted are then those of its files. Without it nothing is
+        saved, and bytes are those in memory.
     d, alpha, continual, likelihood, seed
         As in `ibcl.IBCL`.
     """
@@ -46,6 +53,7 @@ class IBCLMethod:
         *,
         prior_std: float | Sequence[float] = 2.5,
         pooling: str | None = None,
+        storage: str | None = None,
         d: float = 0.012,
         alpha: float = 0.01,
         continual: bool = True,
@@ -64,7 +72,9 @@ class IBCLMethod:
             likelihood=likelihood,
             continual=continual,
         )
+        self.storage = storage
         self.updates = 0
+        self.stored_bytes = 0
         self.preferences = np.empty((0, 0))
 
     def learn(
@@ -80,12 +90,17 @@ class IBCLMethod:
             raise ValueError(f"Give at least one preference with task {task!r}.")
         weights = preference_matrix(matrix, [*self.learner.tasks, task])
         self.updates += self.learner.learn(*train, task=task).updates
+        self.stored_bytes = self.learner.knowledge.nbytes
+        if self.storage is not None:
+            self._save_and_load(self.storage)
         self.preferences = weights
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of the posteriors in the knowledge base."""
-        return self.learner.knowledge.nbytes
+    def _save_and_load(self, storage: str) -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "knowledge.ibcl"
+            self.learner.save(path, storage=storage)
+            self.stored_bytes = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+            self.learner = load(path)
 
     def predict_logits(self, x: Any) -> Tensor:
         """Return the outputs of each preference's mean model, (preferences, n, outputs)."""

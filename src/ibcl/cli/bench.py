@@ -104,8 +104,8 @@ def ablate(
         typer.Option(
             "--knob",
             "-k",
-            help="'all', d, alpha, prior-size, prior-number, pooling, preferences, order, memory "
-            "or front; repeat for several.",
+            help="'all', d, alpha, prior-size, prior-number, pooling, preferences, order, memory, "
+            "front or storage; repeat for several.",
         ),
     ] = ["all"],  # noqa: B006
     seeds: Seeds = 1,

@@ -91,6 +91,13 @@ def memories(benchmark: str) -> Iterable[Variant]:
             yield f"memory={memory}", contender(name, benchmark), _MEAN_MODELS, memory
 
 
+def storages(benchmark: str) -> Iterable[Variant]:
+    """How the evidence is kept between tasks: in full, rounded, or as its leading eigenvectors."""
+    for storage in ("exact", "float16", "eigenvectors:128", "eigenvectors:64"):
+        chosen = contender("ibcl_evidence", benchmark).changed(storage=storage)
+        yield f"storage={storage}", chosen, _MEAN_MODELS, 0
+
+
 def fronts(benchmark: str) -> Iterable[Variant]:
     """Trade-offs along the simplex of the first two tasks."""
     protocol = Protocol(family="grid", samples=0, tasks=2)
@@ -108,6 +115,7 @@ ABLATIONS: dict[str, Callable[[str], Iterable[Variant]]] = {
     "order": orders,
     "memory": memories,
     "front": fronts,
+    "storage": storages,
 }
 
 
@@ -128,7 +136,7 @@ def ablation_cells(
     Traceback (most recent call last):
     ...
     ValueError: Unknown ablation 'beta'; known are d, alpha, prior-size, prior-number, pooling, \
-preferences, order, memory, front.
+preferences, order, memory, front, storage.
     """
     wanted = list(ABLATIONS) if "all" in names else list(names)
     for name in wanted:
