@@ -28,6 +28,7 @@ from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.policies import Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.rollout import Sampler, episode_returns
+from ibcl.rl.symmetry import Projection
 from ibcl.rl.variational import Objective, Search, State, Variational
 
 
@@ -88,6 +89,9 @@ class BayesianPolicyGradient:
     score_every
         Updates between scoring episodes of the mean policy. The posterior returned is the best
         scored one of the last quarter of the run.
+    reflected
+        Keep q its own mirror image in the environment's reflection, which the preference must be
+        too.
     """
 
     iterations: int = 300
@@ -98,6 +102,7 @@ class BayesianPolicyGradient:
     trajectory_kl: tuple[float, ...] = (0.0,)
     std_bounds: tuple[float, float] = (1e-3, 0.1)
     score_every: int = 5
+    reflected: bool = False
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.score_every < 1:
@@ -145,6 +150,8 @@ class BayesianPolicyGradient:
                 f"{len(scoring.objectives)} objectives: {', '.join(scoring.objectives)}."
             )
         entropy = [seed] if isinstance(seed, int) else list(seed)
+        if self.reflected and scoring.reflection is None:
+            raise ValueError(f"{scoring.name} declares no reflection to learn with.")
         search = search or self.estimator.search(policy, len(preference), entropy[0])
         runs = []
         for index, prior in enumerate(priors):
@@ -204,6 +211,11 @@ class _Run:
         self.search.begin()
         self._resume()
         prior = Variational.of(self.prior)
+        project = None
+        if settings.reflected and self.scoring.reflection is not None:
+            project = Projection(self.scoring.reflection, self.policy, self.weights.tolist())
+            if not self.iteration:
+                project(self.q)
         started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
         while self.iteration < settings.iterations:
             cpu = time.process_time()
@@ -219,6 +231,8 @@ class _Run:
             # A generator of its own for every update makes a resumed run equal to a straight one.
             rng = np.random.default_rng([*self.entropy, self.iteration])
             self.search.update(self.q, objective, self.sampler, rng)
+            if project is not None:
+                project(self.q)
             np.clip(self.q.log_std, *np.log(settings.std_bounds), out=self.q.log_std)
             self.iteration += 1
             self._score()

@@ -22,10 +22,13 @@ upside down. Any other name is looked up in gymnasium, then in mo-gymnasium.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ibcl.rl.symmetry import Reflection
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -60,6 +63,8 @@ class Environment(ABC):
     objectives: tuple[str, ...]
     horizon: int
     elapsed: NDArray[np.int64]
+    reflection: Reflection | None = None
+    """A mirror in which the problem looks the same, if it has one."""
 
     @abstractmethod
     def _begin(self, copy: int) -> Array:

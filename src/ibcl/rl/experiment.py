@@ -23,7 +23,7 @@ from ibcl.rl.bayesian_policy_gradient import PolicyProgress
 from ibcl.rl.checkpoint import write_atomically
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.recipes import Recipe
+from ibcl.rl.recipes import Mirrored, Recipe
 
 SECONDS_BETWEEN_LINES = 10.0
 Report = Callable[[str], None]
@@ -146,6 +146,9 @@ def train(recipe: Recipe, seed: int, folder: Path, report: Report, threads: int 
     ibcrl = learner(recipe, seed, threads)
     line = ProgressLine(recipe, seed, report)
     for stage in recipe.stages:
+        if isinstance(stage, Mirrored):
+            ibcrl.reflect(stage.of, stage.task)
+            continue
         line.begin(stage.task)
         result = ibcrl.learn(
             stage.preference,

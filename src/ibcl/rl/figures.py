@@ -52,6 +52,8 @@ def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: 
     for result in results:
         start = 0
         for task in result.tasks:
+            if not task.curve:
+                continue
             curve = np.array(task.curve)
             for k in range(len(objectives)):
                 axes.plot((start + curve[:, 1]) / 1e6, curve[:, 2 + k], color=f"C{k}", lw=0.7)

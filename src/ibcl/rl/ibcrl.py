@@ -116,12 +116,15 @@ class IBCRL:
         walkers = training(copies)
         self.objectives = self.scoring.objectives
         rng = np.random.default_rng([seed, 0])
+        normaliser = Normaliser.fit(walkers, 300, rng) if normalise else None
+        if normaliser is not None and self.scoring.reflection is not None:
+            normaliser = self.scoring.reflection.normaliser(normaliser)
         self.policy_class = Policy(
             walkers.observation_size,
             walkers.action_size,
             hidden=hidden,
             clock=clock,
-            normaliser=Normaliser.fit(walkers, 300, rng) if normalise else None,
+            normaliser=normaliser,
         )
         self.sampler = Sampler(walkers, self.policy_class)
         self._searches: dict[ClippedSurrogate | EvolutionStrategies, Search] = {}
@@ -172,6 +175,24 @@ class IBCRL:
         )
         self.knowledge.add(name, result.posteriors, result.steps, result.updates)
         self.preferences[name] = tuple(wanted.vector().tolist())
+        self.results[name] = result
+        return result
+
+    def reflect(self, task: str, name: str) -> PolicyInference:
+        """Add the mirror image of a learnt task as a task of its own, without any training."""
+        reflection = self.scoring.reflection
+        if reflection is None:
+            raise ValueError(f"{self.scoring.name} declares no reflection.")
+        self.knowledge.check_new(name)
+        weights = reflection.preference(self.preferences[self.knowledge.record(task).name])
+        images = []
+        for q in self.knowledge.extremes(task):
+            if not isinstance(q, DiagonalGaussian):
+                raise ValueError("Only diagonal Gaussians have a mirror image.")
+            images.append(reflection.gaussian(self.policy_class, q))
+        result = PolicyInference(posteriors=tuple(images), updates=0, objectives=())
+        self.knowledge.add(name, result.posteriors, 0, 0)
+        self.preferences[name] = tuple(weights.tolist())
         self.results[name] = result
         return result
 

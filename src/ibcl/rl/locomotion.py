@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcl.rl.environments import Array, Environment, Mask
+from ibcl.rl.symmetry import Reflection, SignedPermutation
 
 try:
     import gymnasium
@@ -70,6 +71,7 @@ class Definition:
     hidden_positions: int
     reward: Callable[[Array, Array], Array]
     terminated: Callable[[Array, Array], Mask]
+    reflection: Reflection | None = None
 
 
 def half_cheetah_reward(velocity: Array, action: Array) -> Array:
@@ -111,17 +113,50 @@ def _not_finite_or_upside_down(position: Array, velocity: Array) -> Mask:
     return np.asarray(_not_finite(position, velocity) | ~(height > -0.2))
 
 
+def _ant_reflection() -> Reflection:
+    """Exchange x and y: legs 1 and 3 stay, legs 2 and 4 change places.
+
+    A mirror turns hinges about the vertical and pseudovectors (the quaternion's vector part, the
+    angular velocity) the other way. The ankles of legs 2 and 4 bend to opposite signs.
+    """
+    legs, ankles = (0, 3, 2, 1), (1.0, -1.0, 1.0, -1.0)
+    joint_source = [2 * leg + joint for leg in legs for joint in (0, 1)]
+    joint_sign = [sign for ankle in ankles for sign in (-1.0, ankle)]
+    vector = [1, 0, 2]
+
+    def shifted(by: int, source: list[int]) -> list[int]:
+        return [by + index for index in source]
+
+    observation = SignedPermutation(
+        (
+            *(0, 1),  # height, the quaternion's scalar part
+            *shifted(2, vector),
+            *shifted(5, joint_source),
+            *shifted(13, vector),  # velocity, angular velocity, joint velocities
+            *shifted(16, vector),
+            *shifted(19, joint_source),
+        ),
+        (1.0, 1.0, *(-1.0,) * 3, *joint_sign, *(1.0,) * 3, *(-1.0,) * 3, *joint_sign),
+    )
+    # The motors are in the order of legs 4, 1, 2, 3.
+    action = SignedPermutation((4, 5, 2, 3, 0, 1, 6, 7), (-1.0, -1.0, -1.0, 1.0) * 2)
+    return Reflection(observation, action, (1, 0))
+
+
 DEFINITIONS: dict[str, Definition] = {
     "mo-halfcheetah": Definition(
         half_cheetah_model, ("speed", "energy"), 1, half_cheetah_reward, _torso_tipped
     ),
-    "mo-ant": Definition(ant_model, ("x-speed", "y-speed"), 2, ant_reward, _not_finite),
+    "mo-ant": Definition(
+        ant_model, ("x-speed", "y-speed"), 2, ant_reward, _not_finite, _ant_reflection()
+    ),
     "mo-ant-fast": Definition(
         functools.partial(ant_model, euler=True),
         ("x-speed", "y-speed"),
         2,
         ant_reward,
         _not_finite_or_upside_down,
+        _ant_reflection(),
     ),
 }
 
@@ -145,6 +180,7 @@ class Locomotion(Environment):
         self.model = self.definition.model()
         self.horizon = HORIZON
         self.objectives = self.definition.objectives
+        self.reflection = self.definition.reflection
         self.action_size = self.model.nu
         self.observation_size = self.model.nq + self.model.nv - self.definition.hidden_positions
         self.dt = FRAME_SKIP * float(self.model.opt.timestep)

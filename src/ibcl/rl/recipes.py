@@ -21,6 +21,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Mirrored:
+    """A task whose posterior is the mirror image of another's; nothing is trained for it."""
+
+    task: str
+    preference: tuple[float, ...]
+    of: str
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A sequence of tasks on an environment, and the combinations to report.
 
@@ -29,7 +38,7 @@ class Recipe:
     """
 
     environment: str
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage | Mirrored, ...]
     combinations: dict[str, tuple[str, ...]]
     training_environment: str | None = None
     initial_std: float = 0.02
@@ -41,7 +50,12 @@ class Recipe:
     @property
     def updates(self) -> int:
         """Updates of all tasks together."""
-        return sum(stage.inference.iterations for stage in self.stages)
+        return sum(stage.inference.iterations for stage in self.trained)
+
+    @property
+    def trained(self) -> list[Stage]:
+        """The stages that are learnt."""
+        return [stage for stage in self.stages if isinstance(stage, Stage)]
 
 
 def recipe(environment: str) -> Recipe:

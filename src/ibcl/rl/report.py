@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from ibcl.rl.experiment import SeedResult, even_preferences
-from ibcl.rl.recipes import Recipe
+from ibcl.rl.recipes import Mirrored, Recipe
 
 REPORTED: dict[str, dict[str, float]] = {
     "mo-halfcheetah": {
@@ -77,9 +77,10 @@ def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
     for name, tasks in recipe.combinations.items():
         interval = Interval.of([result.hypervolumes[name] for result in results])
         needed = needed_tasks(recipe, tasks)
+        trained = len(trained_tasks(recipe, needed))
         steps = float(np.mean([steps_of(result, needed) for result in results]))
         lines.append(
-            f"| ours, {name} ({', '.join(tasks)}) | {interval} | {len(needed)} | {len(tasks)} | "
+            f"| ours, {name} ({', '.join(tasks)}) | {interval} | {trained} | {len(tasks)} | "
             f"{steps / 1e6:.2f} | {count} | {source} |"
         )
     return "\n".join(lines)
@@ -96,12 +97,18 @@ def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
             continue
         needed.add(task)
         position = stages.index(task)
-        prior = recipe.stages[position].prior
+        stage = recipe.stages[position]
+        prior = stage.of if isinstance(stage, Mirrored) else stage.prior
         if prior is not None:
             waiting.append(prior)
         elif position:
             waiting.append(stages[position - 1])
     return needed
+
+
+def trained_tasks(recipe: Recipe, tasks: set[str]) -> set[str]:
+    """Leave out the tasks whose posterior is only a mirror image."""
+    return tasks & {stage.task for stage in recipe.trained}
 
 
 def steps_of(result: SeedResult, tasks: set[str]) -> int:
@@ -128,7 +135,7 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"{results[0].generation_steps:,} more to score each set of generated policies.",
         f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
         f"{steps.sum() / cpu.sum():,.0f} steps a CPU-second.",
-        f"- Posteriors trained: {len(recipe.stages)}; policies generated from them without "
+        f"- Posteriors trained: {len(recipe.trained)}; policies generated from them without "
         f"training: {len(results[0].fronts[next(iter(recipe.combinations))])}.",
         f"- Versions: Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in packages)
@@ -166,7 +173,7 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                         name,
                         f"{result.hypervolumes[name]:.1f}",
                         len(tasks),
-                        len(needed),
+                        len(trained_tasks(recipe, needed)),
                         steps_of(result, needed),
                         f"{seconds:.1f}",
                     ]
