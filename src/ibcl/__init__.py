@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ibcl import networks
     from ibcl.estimator import IBCLClassifier, IBCLRegressor
-    from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Mixture
+    from ibcl.gaussians import DenseGaussian, DiagonalGaussian
     from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
     from ibcl.knowledge import KnowledgeBase
     from ibcl.learner import IBCL
     from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest
+    from ibcl.mixture import Mixture
     from ibcl.model import Model
     from ibcl.pooling import EvidenceWarning, pool
     from ibcl.preference import Preference, sample_preferences
@@ -45,7 +46,8 @@ else:
     # name is imported from its home when it is first asked for.
     _HOMES = {
         "estimator": ("IBCLClassifier", "IBCLRegressor"),
-        "gaussians": ("DenseGaussian", "DiagonalGaussian", "Mixture"),
+        "gaussians": ("DenseGaussian", "DiagonalGaussian"),
+        "mixture": ("Mixture",),
         "inference": ("DenseVI", "MeanFieldVI", "OneVsRestVI"),
         "knowledge": ("KnowledgeBase",),
         "learner": ("IBCL",),

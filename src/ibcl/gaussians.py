@@ -1,7 +1,7 @@
-r"""The distributions q over a network's flat parameter vector θ.
+r"""The Gaussians q over a network's flat parameter vector θ.
 
-Three families, one grammar. `DiagonalGaussian` and `DenseGaussian` are the extreme elements a
-knowledge base stores; `Mixture` is what the convex combination of densities makes of them.
+`DiagonalGaussian` and `DenseGaussian` are the extreme elements a knowledge base stores. Their
+grammar is that of every `Distribution` (`ibcl.mixture` is the third):
 
 * ``sample(n, generator)`` draws θ, ``log_prob(theta)`` is log q(θ);
 * ``kl(other)`` is KL(q ‖ other) and ``wasserstein(other)`` the 2-Wasserstein distance W2;
@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.optimize import linprog
 from torch import Tensor
 
 LOG_TWO_PI = math.log(2 * math.pi)
@@ -160,9 +157,8 @@ class Gaussian(Distribution):
 
         W2² = ‖μ₁−μ₂‖² + tr(Σ₁) + tr(Σ₂) − 2 tr((Σ₁^½ Σ₂ Σ₁^½)^½).
         """
-        if isinstance(other, Mixture):
+        if not isinstance(other, Gaussian):
             return other.wasserstein(self)
-        assert isinstance(other, Gaussian)
         self._same_dimension(other)
         ours, theirs = self.dense().covariance_factor, other.dense().covariance_factor
         # For Σ = F Fᵀ the last trace is the nuclear norm of F₁ᵀF₂, whatever square root F is.
@@ -321,100 +317,3 @@ class DenseGaussian(Gaussian):
     def dense(self) -> DenseGaussian:
         """Return itself."""
         return self
-
-
-class Mixture(Distribution):
-    """A convex combination of densities, Σ_k w_k q_k(θ) (the definition of a credal set's members).
-
-    Examples
-    --------
-    >>> q = Mixture([0.5, 0.5], [DiagonalGaussian([-2.0], [1.0]), DiagonalGaussian([2.0], [1.0])])
-    >>> q.mean.tolist()
-    [0.0]
-    """
-
-    def __init__(self, weights: Tensor | ArrayLike, components: Sequence[Gaussian]) -> None:
-        probabilities = torch.as_tensor(np.asarray(weights, dtype=np.float64))
-        if probabilities.shape != (len(components),) or not components:
-            raise ValueError(
-                f"A mixture needs one weight a component, not {probabilities.numel()} weights "
-                f"for {len(components)} components."
-            )
-        if not bool((probabilities >= 0).all()) or abs(float(probabilities.sum()) - 1) > 1e-6:
-            raise ValueError("Mixture weights must be non-negative and sum to 1.")
-        kept = [i for i, weight in enumerate(probabilities.tolist()) if weight > 0]
-        self.weights = probabilities[kept]
-        self.components = tuple(components[i] for i in kept)
-        for component in self.components:
-            self.components[0]._same_dimension(component)
-        means = torch.stack([component.mean.double() for component in self.components])
-        single = all(component.mean.dtype == torch.float32 for component in self.components)
-        self.mean = (self.weights @ means).to(torch.float32 if single else torch.float64)
-
-    def __repr__(self) -> str:
-        return f"Mixture(components={len(self.components)}, dimension={self.dimension})"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of weights and components."""
-        return self.weights.nbytes + sum(component.nbytes for component in self.components)
-
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw n parameter vectors; the result has shape (n, D)."""
-        choice = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        draws = torch.empty(n, self.dimension, dtype=self.mean.dtype)
-        for index, component in enumerate(self.components):
-            rows = torch.nonzero(choice == index).flatten()
-            draws[rows] = component.sample(len(rows), generator).to(draws.dtype)
-        return draws
-
-    def log_prob(self, theta: Tensor | ArrayLike) -> Tensor:
-        """Log density, log Σ_k w_k q_k(θ)."""
-        points = self._points(theta)
-        diagonal = [q for q in self.components if isinstance(q, DiagonalGaussian)]
-        if len(diagonal) == len(self.components):
-            terms = self._diagonal_log_probs(points, diagonal)
-        else:
-            terms = torch.stack([component.log_prob(points) for component in self.components], -1)
-        return torch.logsumexp(terms + self.weights.log(), -1)
-
-    def _diagonal_log_probs(self, points: Tensor, components: list[DiagonalGaussian]) -> Tensor:
-        """Log densities of all components, of shape (..., K), by two matrix products.
-
-        With x = θ − c, u = μ − c and p = 1/σ², ‖(θ−μ)/σ‖² = x²·p − 2x·(up) + u²·p. The centre c of
-        the mixture keeps the terms small, and so their cancellation harmless in float64.
-        """
-        centre = self.mean.double()
-        precisions = torch.stack([q.std.double().square().reciprocal() for q in components])
-        shifts = torch.stack([q.mean.double() - centre for q in components])
-        centred = points - centre
-        squares = centred.square() @ precisions.T - 2 * centred @ (shifts * precisions).T
-        squares = squares + (shifts.square() * precisions).sum(-1)
-        constants = torch.tensor([q.log_determinant for q in components], dtype=torch.float64)
-        return -0.5 * (squares + constants + self.dimension * LOG_TWO_PI)
-
-    def kl(self, other: Distribution, draws: int = 10_000, seed: int = 0) -> float:
-        """KL(q ‖ other) by seeded Monte Carlo; mixtures have no closed form."""
-        self._same_dimension(other)
-        theta = self.sample(draws, torch.Generator().manual_seed(seed))
-        return float((self.log_prob(theta) - other.log_prob(theta)).mean())
-
-    def wasserstein(self, other: Distribution) -> float:
-        r"""Mixture-Wasserstein distance: transport restricted to Gaussian-mixture plans.
-
-        MW2² = min over couplings π of the two weight vectors of Σ_{kl} π_kl W2²(q_k, p_l). It is a
-        metric between Gaussian mixtures and an upper bound on W2 (Delon and Desolneux, 2020).
-        """
-        self._same_dimension(other)
-        ours, theirs = self, other if isinstance(other, Mixture) else None
-        components = theirs.components if theirs else (other,)
-        target = theirs.weights.numpy() if theirs else np.ones(1)
-        cost = np.array([[q.wasserstein(p) ** 2 for p in components] for q in ours.components])
-        rows = np.kron(np.eye(cost.shape[0]), np.ones(cost.shape[1]))
-        columns = np.kron(np.ones(cost.shape[0]), np.eye(cost.shape[1]))
-        plan = linprog(
-            cost.ravel(),
-            A_eq=np.vstack([rows, columns])[:-1],
-            b_eq=np.concatenate([ours.weights.numpy(), target])[:-1],
-        )
-        return math.sqrt(max(0.0, float(plan.fun or 0.0)))

@@ -28,10 +28,10 @@ from ibcl.gaussians import (
     DiagonalGaussian,
     Distribution,
     Gaussian,
-    Mixture,
     NaturalParameters,
 )
 from ibcl.knowledge import KnowledgeBase
+from ibcl.mixture import Mixture
 from ibcl.preference import Preference
 
 

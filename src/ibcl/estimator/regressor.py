@@ -14,10 +14,11 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from ibcl.estimator.base import MLP_PRIOR_STD, IBCLEstimator, Predictor, default_head
-from ibcl.gaussians import Gaussian, Mixture
+from ibcl.gaussians import Gaussian
 from ibcl.inference import DenseVI, Inference, MeanFieldVI
 from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
 from ibcl.likelihoods import Likelihood, Normal
+from ibcl.mixture import Mixture
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 from ibcl.uncertainty import Bounds

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from ibcl.gaussians import DiagonalGaussian, Mixture
+from ibcl.gaussians import DiagonalGaussian
+from ibcl.mixture import Mixture
 from ibcl.model import Model
 
 SELECTIONS = ("mean", "averaged", "validated", "test_maximum")
