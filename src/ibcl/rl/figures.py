@@ -91,7 +91,8 @@ def draw_frames(
     for row, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
         model, positions = film(recipe.environment, ibcrl.policy_class, mean)
         axes: Any = figure.add_subplot(len(policies), 1, row + 1)
-        draw_strip(axes, model, positions)
+        if not draw_strip(axes, model, positions):
+            figure.suptitle("No OpenGL driver here: drawn as stick figures.", fontsize=7)
         label = ", ".join(f"{weight:.2f}" for weight in weights)
         axes.set_title(
             f"preference ({label}): returns ({value[0]:.0f}, {value[1]:.0f})", fontsize=7, pad=2

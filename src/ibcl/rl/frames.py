@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import mujoco
@@ -42,6 +44,10 @@ def rendered(
     On a machine without a display the environment variable ``MUJOCO_GL`` chooses the driver
     (``egl`` or ``osmesa``) and must be set before MuJoCo is imported.
     """
+    headless = sys.platform == "linux" and not ({"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ))
+    if headless and mujoco.GLContext.__module__ == "mujoco.glfw":
+        # Without a display GLFW does not raise, it ends the process.
+        return None
     try:
         renderer = mujoco.Renderer(model, height=200, width=240)
     # Each driver fails in its own way, down to AttributeError where its library is missing.
@@ -61,14 +67,15 @@ def rendered(
     return pictures
 
 
-def draw_strip(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]]) -> None:
-    """Draw the body at each position side by side, rendered if possible."""
+def draw_strip(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]]) -> bool:
+    """Draw the body at each position side by side; returns whether it could be rendered."""
     pictures = rendered(model, positions)
     if pictures is None:
         draw_sticks(axes, model, positions)
     else:
         axes.imshow(np.concatenate(pictures, axis=1))
     axes.set_axis_off()
+    return pictures is not None
 
 
 def draw_sticks(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]]) -> None:

@@ -6,6 +6,7 @@ The settings were chosen on seeds from 100 up and are frozen; results use seeds 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 
@@ -84,73 +85,43 @@ def extremes_only(environment: str) -> Recipe:
     )
 
 
+def _stage(
+    task: str,
+    preference: tuple[float, ...],
+    iterations: int,
+    action_std: tuple[float, ...],
+    rate: tuple[float, ...] = (1.0,),
+    *,
+    prior: str | None = None,
+    **settings: Any,
+) -> Stage:
+    learning = BayesianPolicyGradient(iterations, action_std=action_std, rate=rate, **settings)
+    return Stage(task, preference, learning, prior)
+
+
 # Fast first, then ever thriftier, then out to both sides of the efficient gait that was found:
 # a gait learnt under dear energy from the start never gets up from standing still.
 _HALF_CHEETAH = Recipe(
     "mo-halfcheetah",
     stages=(
-        Stage(
-            "energy",
-            (0.0, 1.0),
-            BayesianPolicyGradient(
-                iterations=60, action_std=(0.2, 0.03), rate=(1.0, 0.1), score_every=10
-            ),
-        ),
-        Stage(
-            "sprint",
-            (1.0, 0.0),
-            BayesianPolicyGradient(iterations=150, action_std=(0.4, 0.2), score_every=10),
-        ),
-        Stage(
-            "run",
-            (0.45, 0.55),
-            BayesianPolicyGradient(iterations=350, action_std=(0.4, 0.2), score_every=10),
-        ),
-        Stage(
-            "cruise",
-            (0.28, 0.72),
-            BayesianPolicyGradient(
-                iterations=400, action_std=(0.12, 0.05), rate=(1.0, 0.4), score_every=10
-            ),
-        ),
+        _stage("energy", (0.0, 1.0), 60, (0.2, 0.03), (1.0, 0.1), score_every=10),
+        _stage("sprint", (1.0, 0.0), 150, (0.4, 0.2), score_every=10),
+        _stage("run", (0.45, 0.55), 350, (0.4, 0.2), score_every=10),
+        _stage("cruise", (0.28, 0.72), 400, (0.12, 0.05), (1.0, 0.4), score_every=10),
         # Back to pure speed, held by the trajectory KL to the efficient gait it starts from.
-        Stage(
+        _stage(
             "speed",
             (1.0, 0.0),
-            BayesianPolicyGradient(
-                iterations=200,
-                action_std=(0.15, 0.05),
-                rate=(1.0, 0.3),
-                trajectory_kl=(0.4, 0.2, 0.0),
-                score_every=5,
-            ),
+            200,
+            (0.15, 0.05),
+            (1.0, 0.3),
             prior="cruise",
+            trajectory_kl=(0.4, 0.2, 0.0),
         ),
         # Slow gaits: between cruising and standing still, averaged parameters do not walk.
-        Stage(
-            "jog",
-            (0.13, 0.87),
-            BayesianPolicyGradient(
-                iterations=150, action_std=(0.1, 0.05), rate=(1.0, 0.5), score_every=10
-            ),
-            prior="cruise",
-        ),
-        Stage(
-            "stroll",
-            (0.1, 0.9),
-            BayesianPolicyGradient(
-                iterations=200, action_std=(0.1, 0.05), rate=(1.0, 0.5), score_every=10
-            ),
-            prior="jog",
-        ),
-        Stage(
-            "amble",
-            (0.08, 0.92),
-            BayesianPolicyGradient(
-                iterations=100, action_std=(0.05,), rate=(0.5, 0.3), score_every=10
-            ),
-            prior="stroll",
-        ),
+        _stage("jog", (0.13, 0.87), 150, (0.1, 0.05), (1.0, 0.5), prior="cruise", score_every=10),
+        _stage("stroll", (0.1, 0.9), 200, (0.1, 0.05), (1.0, 0.5), prior="jog", score_every=10),
+        _stage("amble", (0.08, 0.92), 100, (0.05,), (0.5, 0.3), prior="stroll", score_every=10),
     ),
     combinations={
         "five posteriors": ("energy", "amble", "stroll", "cruise", "speed"),

@@ -1,0 +1,51 @@
+"""Strips of frames: rendered where there is OpenGL, stick figures elsewhere."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco")
+pytest.importorskip("matplotlib")
+
+import mujoco
+from matplotlib.figure import Figure
+
+from ibcl.rl import Policy
+from ibcl.rl.frames import draw_sticks, draw_strip, film, rendered
+
+
+def strip(name):
+    policy = Policy(27 if "ant" in name else 17, 8 if "ant" in name else 6, hidden=())
+    return film(name, policy, np.zeros(policy.dimension), first=0, every=2, count=3)
+
+
+@pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
+def test_a_strip_is_one_picture_or_as_many_sticks_as_capsules(name):
+    model, positions = strip(name)
+    assert len(positions) == 3
+    figure = Figure()
+    axes = figure.add_subplot()
+    if draw_strip(axes, model, positions):
+        assert len(axes.images) == 1
+        height, width, _ = axes.images[0].get_array().shape
+        assert width == 3 * rendered(model, positions)[0].shape[1]
+        assert height == rendered(model, positions)[0].shape[0]
+    else:
+        assert rendered(model, positions) is None
+        assert not axes.images
+    sticks = figure.add_subplot()
+    draw_sticks(sticks, model, positions)
+    capsules = (model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE).sum()
+    assert len(sticks.lines) == 3 * capsules + 1, "every capsule three times, and the ground"
+
+
+def test_without_a_driver_nothing_is_rendered(monkeypatch):
+    model, positions = strip("mo-halfcheetah")
+
+    def no_driver(*_args, **_kwargs):
+        raise ImportError("no OpenGL library")
+
+    monkeypatch.setattr(mujoco, "Renderer", no_driver)
+    axes = Figure().add_subplot()
+    assert rendered(model, positions) is None
+    assert not draw_strip(axes, model, positions)
+    assert len(axes.lines) > 3
