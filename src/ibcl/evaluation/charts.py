@@ -248,10 +248,14 @@ def _front(table: pd.DataFrame, benchmark: str) -> Chart:
 
 
 def _by_method(values: pd.DataFrame, x: str) -> tuple[Line, ...]:
-    """One line a method and memory, in the contenders' own colours."""
+    """One line a method and memory, in the contenders' own order and colours."""
+    places = {name: place for place, name in enumerate(NAMES)}
+    values = values.sort_values("memory", kind="stable")
+    values = values.sort_values("method", key=lambda names: names.map(places), kind="stable")
     who = [title(m, int(n)) for m, n in zip(values["method"], values["memory"], strict=True)]
     colours = dict(zip(who, values["method"].map(COLOURS), strict=True))
-    dashed = {name for name, memory in zip(who, values["memory"], strict=True) if memory > 50}
+    smallest = min((n for n in values["memory"] if n), default=0)
+    dashed = {name for name, n in zip(who, values["memory"], strict=True) if n > smallest}
     # A mixture's mean models are the barycentre's: dashed, both can be seen.
     dashed |= {name for name in who if name.startswith("oracle") or name == title("ibcl_mixture")}
     return _lines(values.assign(who=who), "who", x, colours, dashed)

@@ -38,7 +38,7 @@ def draw(chart: Chart) -> Figure:
     for position, panel in enumerate(chart.panels):
         axes: Any = figure.add_subplot(1, count, position + 1)
         _draw_panel(axes, panel, handles)
-    columns = min(5, max(2, int(2.6 * count)))
+    columns = min(5, max(2, int(1.6 * count)))
     figure.legend(
         list(handles.values()),
         list(handles),
