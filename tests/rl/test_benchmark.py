@@ -17,8 +17,8 @@ from ibcl.cli.rl import rl
 from ibcl.rl import BayesianPolicyGradient
 from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.recipes import RECIPES, Recipe, Stage, recipe
-from ibcl.rl.report import REPORTED, Interval, needed_tasks
+from ibcl.rl.recipes import RECIPES, Mirrored, Recipe, Stage, recipe
+from ibcl.rl.report import REPORTED, Interval, needed_tasks, trained_tasks
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(
@@ -96,13 +96,30 @@ def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
     tasks = [stage.task for stage in plan.stages]
     assert len(set(tasks)) == len(tasks)
     for position, stage in enumerate(plan.stages):
-        assert stage.prior is None or stage.prior in tasks[:position]
+        prior = stage.of if isinstance(stage, Mirrored) else stage.prior
+        assert prior is None or prior in tasks[:position]
     for combined in plan.combinations.values():
         assert set(combined) <= set(tasks)
         assert len(combined) <= 5
         preferences = {plan.stages[tasks.index(task)].preference for task in combined}
         assert {(0.0, 1.0), (1.0, 0.0)} <= preferences
     assert name in REPORTED
+
+
+@pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
+def test_two_tasks_are_the_two_extremes_and_nothing_else(name):
+    plan = recipe(name, two_tasks=True)
+    assert plan.environment == name
+    assert {stage.preference for stage in plan.stages} == {(0.0, 1.0), (1.0, 0.0)}
+    assert len(plan.trained) == 2
+    assert all(not stage.inference.reflected for stage in plan.trained)
+
+
+def test_a_mirror_image_is_combined_but_not_trained():
+    plan = recipe("mo-ant")
+    needed = needed_tasks(plan, ["y-speed"])
+    assert needed == {"y-speed", "x-speed", "diagonal"}
+    assert trained_tasks(plan, needed) == {"x-speed", "diagonal"}
 
 
 def test_the_priors_of_priors_count_as_trained():

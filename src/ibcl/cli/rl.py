@@ -26,6 +26,12 @@ def rl(
     reference: Annotated[
         tuple[float, float], typer.Option(help="Point from which hypervolumes are measured.")
     ] = (0.0, 0.0),
+    two_tasks: Annotated[
+        bool,
+        typer.Option(
+            "--two-tasks", help="Learn only the two extreme tasks, the second from the first."
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(help="Folder for checkpoints, tables and pictures (rl-results/ENVIRONMENT)."),
@@ -50,7 +56,8 @@ def rl(
         os.environ.setdefault("MUJOCO_GL", "egl")
     from ibcl.rl.benchmark import benchmark
 
-    folder = output or Path("rl-results") / environment.replace("/", "-")
+    name = environment.replace("/", "-") + ("-two-tasks" if two_tasks else "")
+    folder = output or Path("rl-results") / name
     text = benchmark(
         environment,
         range(first_seed, first_seed + seeds),
@@ -59,6 +66,7 @@ def rl(
         reference=reference,
         workers=workers or os.cpu_count() or 1,
         threads=threads,
+        two_tasks=two_tasks,
     )
     console = Console()
     console.print(Markdown(text))

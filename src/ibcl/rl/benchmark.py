@@ -25,6 +25,7 @@ def benchmark(
     reference: tuple[float, float] = (0.0, 0.0),
     workers: int = 1,
     threads: int = 1,
+    two_tasks: bool = False,
 ) -> str:
     """Run or continue a benchmark and return its summary in Markdown.
 
@@ -39,11 +40,13 @@ def benchmark(
             f"{environment} has {len(objectives)} objectives, but a benchmark's front has two; "
             "use ibcl.rl.IBCRL directly."
         )
-    plan = replace(recipe(environment), reference=reference)
+    plan = replace(recipe(environment, two_tasks=two_tasks), reference=reference)
     results = run(plan, seeds, folder / "seeds", preferences, workers, threads)
     command = f"ibcl rl {environment} --seeds {len(seeds)}"
     if seeds[0]:
         command += f" --first-seed {seeds[0]}"
+    if two_tasks:
+        command += " --two-tasks"
     text = summary(plan, results, command)
     (folder / "summary.md").write_text(text)
     write_tables(plan, results, folder)
