@@ -55,9 +55,10 @@ def rendered(
         return None
     data = mujoco.MjData(model)
     camera = mujoco.MjvCamera()
-    camera.distance, camera.elevation, camera.azimuth = 2.8, -18.0, 90.0
+    camera.distance, camera.elevation, camera.azimuth = 2.8, -10.0, 90.0
     pictures = []
     with renderer:
+        renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         for position in positions:
             data.qpos[:] = position
             mujoco.mj_forward(model, data)
