@@ -15,6 +15,7 @@ from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
 from ibcl.rl.policies import Normaliser, Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
+from ibcl.rl.symmetry import Reflection, SignedPermutation
 
 __all__ = [
     "IBCRL",
@@ -26,6 +27,8 @@ __all__ = [
     "Policy",
     "PolicyProgress",
     "PreferredPolicy",
+    "Reflection",
+    "SignedPermutation",
     "Step",
     "make",
 ]

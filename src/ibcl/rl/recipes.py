@@ -170,8 +170,8 @@ _ANT = Recipe(
 _ANT_TWO_TASKS = replace(
     _ANT,
     stages=(
-        _stage("x-speed", (1.0, 0.0), 1000, (0.3, 0.2, 0.1), (1.0, 1.0, 0.5), **_ANT_LEARNING),
-        _stage("y-speed", (0.0, 1.0), 500, (0.2, 0.1), (1.0, 0.5), **_ANT_LEARNING),
+        _stage("x-speed", (1.0, 0.0), 600, (0.3, 0.2, 0.12), (1.0, 1.0, 0.5), **_ANT_LEARNING),
+        _stage("y-speed", (0.0, 1.0), 300, (0.2, 0.1), (1.0, 0.5), **_ANT_LEARNING),
     ),
     combinations={"two tasks only": ("y-speed", "x-speed")},
 )

@@ -67,6 +67,15 @@ class Reflection:
     """What a mirror does to observations and actions, and which objective becomes which.
 
     It must be its own inverse.
+
+    Examples
+    --------
+    >>> sides = SignedPermutation((0,), (-1.0,))
+    >>> left_right = Reflection(sides, sides, (1, 0))
+    >>> left_right.preference([0.2, 0.8]).tolist()
+    [0.8, 0.2]
+    >>> left_right.parameters(Policy(1, 1, hidden=()))(np.array([2.0, 0.5])).tolist()
+    [2.0, -0.5]
     """
 
     observation: SignedPermutation
