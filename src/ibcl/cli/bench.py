@@ -75,6 +75,7 @@ def bench(
         read_runs,
         run_with_progress,
         selected_contenders,
+        usual_families,
         usual_memories,
     )
     from ibcl.evaluation.summary import summary_table
@@ -82,15 +83,13 @@ def bench(
     check_benchmarks(benchmarks)
     cells = []
     for benchmark in benchmarks:
-        both = benchmark.startswith("celeba")
-        families = preferences or (["uniform", "sparse"] if both else ["uniform"])
         cells += cells_of(
             [benchmark],
             selected_contenders(methods),
             range(first_seed, first_seed + seeds),
             memory or usual_memories(benchmark),
             backbone,
-            families,
+            preferences or usual_families(benchmark),
             Protocol(samples=samples),
         )
     run_with_progress(cells, output, processes or os.cpu_count() or 1)

@@ -55,16 +55,16 @@ def write_report(table: pd.DataFrame, folder: Path) -> Path:
     summary.to_csv(folder / "summary.csv", index=False, float_format="%.6g")
     training.to_csv(folder / "table1-updates.csv", index=False, float_format="%.6g")
     memory.to_csv(folder / "table2-kilobytes.csv", index=False, float_format="%.6g")
-    for reference in REFERENCES:
-        found = differences(table, reference)
-        if len(found):
-            file = folder / f"differences-from-{reference}.csv"
-            found.to_csv(file, index=False, float_format="%.6g")
+    paired = {reference: differences(table, reference) for reference in REFERENCES}
+    paired = {reference: found for reference, found in paired.items() if len(found)}
+    for reference, found in paired.items():
+        file = folder / f"differences-from-{reference}.csv"
+        found.to_csv(file, index=False, float_format="%.6g")
     frame = comparison(summary)
     (folder / "comparison.md").write_text(markdown(frame) + "\n", encoding="utf-8")
     write_figures(charts, folder / "figures")
     page = folder / "report.html"
-    page.write_text(_page(table, charts, summary, training, memory), encoding="utf-8")
+    page.write_text(_page(table, charts, summary, paired, training, memory), encoding="utf-8")
     return page
 
 
@@ -72,6 +72,7 @@ def _page(
     table: pd.DataFrame,
     charts: list[Chart],
     summary: pd.DataFrame,
+    paired: dict[str, pd.DataFrame],
     training: pd.DataFrame,
     memory: pd.DataFrame,
 ) -> str:
@@ -88,15 +89,13 @@ def _page(
         "preference's mean model; bold is the best that does not keep all data.</p>",
         _winners(summary),
     ]
-    for reference in REFERENCES:
-        found = differences(table, reference)
-        if len(found):
-            sections += [
-                f"<h2>Points more or less than {escape(title(reference))}, seed by seed</h2>",
-                "<p class=look>The same data, held-out examples and preferences for both, so their "
-                "difference is known better than either; 95 % intervals over seeds.</p>",
-                _html(difference_table(found)),
-            ]
+    for reference, found in paired.items():
+        sections += [
+            f"<h2>Points more or less than {escape(title(reference))}, seed by seed</h2>",
+            "<p class=look>The same data, held-out examples and preferences for both, so their "
+            "difference is known better than either; 95 % intervals over seeds.</p>",
+            _html(difference_table(found)),
+        ]
     for chart in charts:
         sections += [
             f"<h2>{escape(chart.title)}</h2>",

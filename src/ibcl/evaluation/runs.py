@@ -127,6 +127,17 @@ def usual_memories(benchmark: str) -> tuple[int, ...]:
     return (200, 500) if benchmark.startswith("celeba") else (50, 500)
 
 
+def usual_families(benchmark: str) -> tuple[str, ...]:
+    """Families of preferences to ask; on CelebA sparse ones too, where methods differ.
+
+    Examples
+    --------
+    >>> usual_families("20news"), usual_families("celeba")
+    (('uniform',), ('uniform', 'sparse'))
+    """
+    return ("uniform", "sparse") if benchmark.startswith("celeba") else ("uniform",)
+
+
 def selected_contenders(names: Sequence[str]) -> tuple[str, ...]:
     """Read a choice of contenders, in which ``all`` is every one of them.
 
