@@ -21,7 +21,7 @@ format: .venv/complete
 	$(BIN)/ruff format .
 
 speed: .venv/complete
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python timings/speed.py
 
 wheel: .venv/complete
 	$(BIN)/python -m build --wheel --no-isolation

@@ -68,8 +68,8 @@ def bench(
     """
     from rich.console import Console
 
-    from ibcl.evaluation.protocol import Protocol
-    from ibcl.evaluation.runs import (
+    from ibcl.experiments.evaluation.protocol import Protocol
+    from ibcl.experiments.evaluation.runs import (
         cells_of,
         check_benchmarks,
         read_runs,
@@ -78,7 +78,7 @@ def bench(
         usual_families,
         usual_memories,
     )
-    from ibcl.evaluation.summary import summary_table
+    from ibcl.experiments.evaluation.summary import summary_table
 
     check_benchmarks(benchmarks)
     cells = []
@@ -119,9 +119,9 @@ def ablate(
     """
     from rich.console import Console
 
-    from ibcl.evaluation.ablation import ablation_cells
-    from ibcl.evaluation.runs import check_benchmarks, read_runs, run_with_progress
-    from ibcl.evaluation.summary import summary_table
+    from ibcl.experiments.evaluation.ablation import ablation_cells
+    from ibcl.experiments.evaluation.runs import check_benchmarks, read_runs, run_with_progress
+    from ibcl.experiments.evaluation.summary import summary_table
 
     check_benchmarks(benchmarks)
     cells = ablation_cells(knobs, benchmarks, range(first_seed, first_seed + seeds), backbone)
@@ -147,14 +147,14 @@ def tune(
 ) -> None:
     """Choose every method's settings on validation data, with the same budget.
 
-    Prints TOML sections; those of the package are in ibcl/evaluation/settings.
+    Prints TOML sections; those of the package are in ibcl/experiments/evaluation/settings.
     """
     import torch
 
-    from ibcl import benchmarks
-    from ibcl.evaluation.contenders import contender
-    from ibcl.evaluation.runs import check_benchmarks, selected_contenders, usual_memories
-    from ibcl.evaluation.tuning import tune as search
+    from ibcl.experiments import benchmarks
+    from ibcl.experiments.evaluation.contenders import contender
+    from ibcl.experiments.evaluation.runs import check_benchmarks, selected_contenders, usual_memories
+    from ibcl.experiments.evaluation.tuning import tune as search
 
     chosen = selected_contenders(methods)
     check_benchmarks([benchmark])
@@ -183,8 +183,8 @@ def report(
     ] = None,
 ) -> None:
     """Make one page with all figures and tables, and each figure as PNG and PDF."""
-    from ibcl.evaluation.report import write_report
-    from ibcl.evaluation.runs import read_runs
+    from ibcl.experiments.evaluation.report import write_report
+    from ibcl.experiments.evaluation.runs import read_runs
 
     folder = output or runs[0]
     page = write_report(read_runs(*runs), folder)

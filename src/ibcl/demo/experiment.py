@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 import ibcl
 from ibcl import networks
-from ibcl.baselines.oracle import Oracle
-from ibcl.baselines.rehearsal import Pool
+from ibcl.experiments.methods.oracle import Oracle
+from ibcl.experiments.methods.rehearsal import Pool
 from ibcl.demo.tasks import PIXELS, DigitTask, DigitTasks
 from ibcl.inference import Inference
 from ibcl.networks import FlatNetwork

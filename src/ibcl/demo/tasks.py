@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcl.benchmarks import load
+from ibcl.experiments.benchmarks import load
 from ibcl.tasks import TaskData, as_task
 
 PIXELS = 64

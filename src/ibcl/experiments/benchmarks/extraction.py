@@ -1,0 +1,85 @@
+"""Features of many inputs: in batches, with a progress bar, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ibcl.experiments.benchmarks.backbones import Backbone
+from ibcl.experiments.benchmarks.cache import FeatureCache, FloatArray, content_hash
+
+BATCH = 64
+# A chunk is one file of the cache: an interrupted extraction loses at most this many inputs.
+CHUNK = 2048
+
+
+class Inputs(Protocol):
+    """Texts or encoded images that can be taken by row, without holding all in memory."""
+
+    def take(self, rows: NDArray[np.int64]) -> Sequence[Any]:
+        """Return the inputs of these rows, in this order."""
+        ...
+
+
+def extract(
+    inputs: Inputs, rows: NDArray[np.int64], backbone: Backbone, cache: FeatureCache, title: str
+) -> FloatArray:
+    """Return the backbone's features of ``rows``, one row each, from the cache where possible.
+
+    Parameters
+    ----------
+    inputs
+        Where the texts or images are.
+    rows
+        Which of them are wanted.
+    backbone
+        Feature extractor, ready for use.
+    cache
+        Where features are kept.
+    title
+        What the progress bar says.
+
+    Returns
+    -------
+    array, shape (rows, features)
+        Features in float32.
+    """
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task(f"{title} with {backbone.name}", total=len(rows))
+        chunks = []
+        for start in range(0, len(rows), CHUNK):
+            items = inputs.take(rows[start : start + CHUNK])
+            key = {"data": content_hash(items), "backbone": dict(backbone.settings)}
+
+            def compute(items: Sequence[Any] = items) -> FloatArray:
+                batches = []
+                for first in range(0, len(items), BATCH):
+                    batches.append(backbone.embed(items[first : first + BATCH]))
+                    progress.update(bar, advance=len(batches[-1]))
+                return np.concatenate(batches)
+
+            chunks.append(cache.get(key, compute))
+            progress.update(bar, completed=start + len(items))
+    return np.concatenate(chunks)

@@ -1,0 +1,274 @@
+r"""The protocol: one contender, one benchmark, one seed; a tidy table comes out.
+
+Tasks arrive in order. With task i come the preferences asked until the next one: the scalar 1 at
+task 1, and 10 random ones afterwards, the same for all contenders. After every task the model of
+every preference is tested on all tasks seen so far. Features are divided by one number, such that
+the rows of the *first* task's training data have the length the contender wants, on average;
+nothing is fitted on data that has not arrived.
+
+A row of the table is one preference's model on one task's test data:
+
+===================== ==========================================================================
+column                meaning
+===================== ==========================================================================
+benchmark, backbone   what was learnt
+metric                the column the benchmark prefers
+method, memory, seed  who learnt it; memory is 0 for contenders without one
+preferences           ``uniform`` (the paper's) or ``sparse`` (Dirichlet 0.2)
+task_seen             i, counted from 1
+preference            number of the preference at task i, from 0
+task_tested           j ≤ i
+selection             which model stands for the preference; see `ibcl.experiments.evaluation.selections`
+weight                w_ij, the preference's weight of the task tested
+accuracy              on test data, as are the next two
+balanced_accuracy     mean of the classes' recalls
+calibration_error     expected calibration error, 15 bins
+updates               optimiser steps at task i, counted per model
+bytes                 kept for the next task
+posteriors            posteriors stored so far (IBCL)
+seconds               CPU time of learning task i and making its preferences' models
+===================== ==========================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ibcl.experiments.methods import Method
+from ibcl.experiments.methods.ibcl_methods import IBCLMethod
+from ibcl.experiments.benchmarks import Benchmark, BenchmarkTask, Part, Split
+from ibcl.experiments.evaluation.contenders import Contender
+from ibcl.experiments.evaluation.selections import (
+    Selection,
+    class_probabilities,
+    draw,
+    draw_inverted,
+    sampled_selections,
+)
+from ibcl.preference import preference_grid, sample_preferences
+from ibcl.tasks import TaskData
+from ibcl.uncertainty import expected_calibration_error
+
+FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None}
+"""Families of preferences, with the concentration of their Dirichlet distribution if they have one.
+"""
+
+# Steps of 1/20 along the simplex of two tasks.
+_GRID = 20
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How contenders are asked.
+
+    Parameters
+    ----------
+    preferences
+        How many at each task after the first.
+    family
+        ``"uniform"``, ``"sparse"``, or ``"grid"``: 21 evenly spaced ones over two tasks.
+    samples
+        Models drawn from each highest density region for the selections beyond the mean model; 0
+        leaves those out.
+    part
+        Where models are tested; ``"validation"`` is for choosing hyperparameters.
+    tasks
+        Use only so many tasks, the first ones; all without a number.
+    order
+        Number of a random order of the tasks; 0 is the benchmark's own.
+    inverted
+        Draw from per-coordinate intervals of mass α instead of from the highest density region; see
+        `ibcl.experiments.evaluation.selections.draw_inverted`.
+    """
+
+    preferences: int = 10
+    family: str = "uniform"
+    samples: int = 10
+    part: Part = "test"
+    tasks: int | None = None
+    order: int = 0
+    inverted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(
+                f"Preferences are {' or '.join(FAMILIES)}, not {self.family!r}; choose one."
+            )
+        if self.preferences < 1 or self.samples < 0 or (self.tasks is not None and self.tasks < 1):
+            raise ValueError("A protocol needs at least one preference and one task.")
+        if self.family == "grid" and self.tasks not in (1, 2):
+            raise ValueError("A grid of preferences is laid over two tasks: give tasks=2.")
+
+    def tasks_of(self, benchmark: Benchmark) -> list[BenchmarkTask]:
+        """Return the tasks to learn, in the order they arrive."""
+        tasks = list(benchmark.tasks)
+        if self.order:
+            mixed = np.random.default_rng(self.order).permutation(len(tasks))
+            tasks = [tasks[index] for index in mixed]
+        return tasks[: self.tasks]
+
+    def preferences_at(self, task: int, seed: int) -> NDArray[np.float64]:
+        """Return the preferences asked at task i, one a row.
+
+        Examples
+        --------
+        >>> Protocol().preferences_at(1, seed=0).tolist()
+        [[1.0]]
+        >>> Protocol().preferences_at(3, seed=0).shape
+        (10, 3)
+        """
+        if task == 1:
+            return np.ones((1, 1))
+        if self.family == "grid":
+            return preference_grid(task, _GRID)
+        entropy = [seed, task, list(FAMILIES).index(self.family)]
+        drawn = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        return sample_preferences(task, self.preferences, drawn, FAMILIES[self.family])
+
+
+def run(
+    contender: Contender,
+    benchmark: Benchmark,
+    seed: int = 0,
+    memory: int = 50,
+    protocol: Protocol | None = None,
+) -> pd.DataFrame:
+    """Run a contender through a benchmark's tasks; return the table of all its results.
+
+    Examples
+    --------
+    >>> from ibcl.experiments import benchmarks
+    >>> from ibcl.experiments.evaluation.contenders import contender
+    >>> digits = benchmarks.load("digits")
+    >>> table = run(contender("ibcl_evidence"), digits, protocol=Protocol(samples=0, tasks=2))
+    >>> len(table)  # one model on one task, then ten models on two
+    21
+    """
+    protocol = protocol or Protocol()
+    tasks = protocol.tasks_of(benchmark)
+    scale = contender.feature_norm / mean_row_norm(tasks[0].train.x)
+    method = contender.create(benchmark.features, memory, seed)
+    constants = {
+        "benchmark": benchmark.name,
+        "metric": benchmark.metric,
+        "backbone": benchmark.provenance.backbone,
+        "method": contender.name,
+        "memory": memory if contender.rehearses else 0,
+        "seed": seed,
+        "preferences": protocol.family,
+    }
+    rows: list[dict[str, Any]] = []
+    for seen, task in enumerate(tasks, start=1):
+        weights = protocol.preferences_at(seen, seed)
+        updates, begin = method.updates, time.process_time()
+        method.learn(task.name, _task_data(task.train, scale), None, weights)
+        method.predict_logits(torch.zeros(1, benchmark.features))
+        cost = {
+            "updates": method.updates - updates,
+            "bytes": method.stored_bytes,
+            "posteriors": (
+                len(method.learner.knowledge.stored) if isinstance(method, IBCLMethod) else None
+            ),
+            "seconds": time.process_time() - begin,
+        }
+        tests = [earlier.parts()[protocol.part] for earlier in tasks[:seen]]
+        validations = [earlier.validation for earlier in tasks[:seen]]
+        for selection in selections(method, tests, validations, scale, weights, protocol):
+            for j, (test, probabilities) in enumerate(
+                zip(tests, selection.probabilities, strict=True)
+            ):
+                for k, model in enumerate(probabilities):
+                    rows.append(
+                        constants
+                        | {"task_seen": seen, "preference": k, "task_tested": j + 1}
+                        | {"selection": selection.name, "weight": weights[k, j]}
+                        | scores(model, test.y)
+                        | cost
+                    )
+    return pd.DataFrame(rows)
+
+
+def selections(
+    method: Method,
+    tests: Sequence[Split],
+    validations: Sequence[Split],
+    scale: float,
+    weights: NDArray[np.float64],
+    protocol: Protocol,
+) -> Iterator[Selection]:
+    """Yield the class probabilities of the mean models, then of those drawn from the regions."""
+    inputs = Inputs(tests, scale)
+    probabilities = class_probabilities(method.predict_logits(inputs.x))
+    yield Selection("mean", inputs.split(probabilities))
+    if protocol.samples and isinstance(method, IBCLMethod):
+        held_out = Inputs(validations, scale)
+        yield from sampled_selections(
+            method.models(),
+            weights,
+            [
+                (inputs.x, inputs.split, [test.y for test in tests]),
+                (held_out.x, held_out.split, [part.y for part in validations]),
+            ],
+            protocol.samples,
+            draw_inverted if protocol.inverted else draw,
+        )
+
+
+class Inputs:
+    """The inputs of several tasks as one table; inputs that tasks share are in it once."""
+
+    def __init__(self, splits: Sequence[Split], scale: float) -> None:
+        unique = {id(split.x): split.x for split in splits}
+        starts = np.cumsum([0, *(len(x) for x in unique.values())])
+        places = dict(zip(unique, starts.tolist(), strict=False))
+        self.slices = [
+            slice(places[id(split.x)], places[id(split.x)] + len(split)) for split in splits
+        ]
+        self.x = torch.from_numpy(np.concatenate(list(unique.values())) * np.float32(scale))
+
+    def split(self, values: Tensor) -> list[Tensor]:
+        """Return each task's own rows of values of shape (models, rows, ...)."""
+        return [values[:, rows] for rows in self.slices]
+
+
+def scores(probabilities: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
+    """Accuracy, balanced accuracy and calibration error of one model's class probabilities.
+
+    Examples
+    --------
+    >>> found = scores(torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), np.array([0, 1, 1]))
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'accuracy': 0.667, 'balanced_accuracy': 0.75, 'calibration_error': 0.3}
+    """
+    # A model whose training diverged knows nothing.
+    values = np.nan_to_num(probabilities.numpy(), nan=1 / probabilities.shape[1])
+    right = values.argmax(1) == y
+    return {
+        "accuracy": float(right.mean()),
+        "balanced_accuracy": float(np.mean([right[y == label].mean() for label in np.unique(y)])),
+        "calibration_error": expected_calibration_error(values, y),
+    }
+
+
+def mean_row_norm(x: NDArray[np.float32]) -> float:
+    """Return the average length of the rows.
+
+    Examples
+    --------
+    >>> mean_row_norm(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32))
+    3.0
+    """
+    return float(np.linalg.norm(x, axis=1).mean()) or 1.0
+
+
+def _task_data(split: Split, scale: float) -> TaskData:
+    return TaskData(torch.from_numpy(split.x * np.float32(scale)), torch.from_numpy(split.y))

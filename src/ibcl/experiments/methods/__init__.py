@@ -1,0 +1,24 @@
+"""Baselines: one file a method, each reading like its paper, all behind one interface.
+
+IBCL's own variants stand behind it too (`ibcl.experiments.methods.ibcl_methods`).
+
+Examples
+--------
+>>> import torch
+>>> from ibcl import networks
+>>> from ibcl.experiments import methods
+>>> from ibcl.tasks import as_task
+>>> gem = methods.create("gem", networks.linear(2), memory=50, epochs=2)
+>>> gem.learn("first", as_task(torch.eye(2), [0, 1]), None, [[1.0]])
+>>> gem.learn("second", as_task(-torch.eye(2), [0, 1]), None, [[0.5, 0.5], [1.0, 0.0]])
+>>> gem.predict_logits(torch.eye(2)).shape  # preferences, samples, outputs
+torch.Size([2, 2, 1])
+>>> gem.updates  # two epochs of one batch: one model at the first task, two at the second
+6
+"""
+
+from ibcl.experiments.methods.baseline import Baseline
+from ibcl.experiments.methods.method import Method
+from ibcl.experiments.methods.registry import BASELINES, IBCL_VARIANTS, METHODS, create, options
+
+__all__ = ["BASELINES", "IBCL_VARIANTS", "METHODS", "Baseline", "Method", "create", "options"]

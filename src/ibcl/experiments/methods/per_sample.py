@@ -1,0 +1,129 @@
+"""Gradients of single samples' losses: any weighted sum of them, and their inner products.
+
+In a network of linear layers the gradient of sample s with respect to a layer's weights is the
+outer product δ_s a_sᵀ of the loss's derivative by the layer's output and the layer's input. Hence
+
+    Σ_s c_s ∇ℓ_s = Σ_s c_s δ_s a_sᵀ  in every layer,
+    ⟨∇ℓ_s, ∇ℓ_t⟩ = Σ_layers (δ_sᵀδ_t) (a_sᵀa_t + 1)          (the 1 is the bias's share),
+
+and no gradient of a sample is ever written out: GEM's inner products cost less than its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import jacrev, vmap
+
+from ibcl.experiments.methods.models import ManyModels, affine
+
+Losses = Callable[[Tensor], Tensor]
+"""From outputs of shape (..., n, outputs) to one loss a sample, (..., n)."""
+
+
+class PerSampleGradients(Protocol):
+    """∇ℓ_s(θ_p) of all models p and samples s, and the outputs f(θ_p, x_s) they belong to."""
+
+    outputs: Tensor
+
+    def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
+        """Σ_s c_s ∇ℓ_s of every model, of shape (P, D), for coefficients of shape (P, n)."""
+
+    def inner_products(self) -> Tensor:
+        """⟨∇ℓ_s, ∇ℓ_t⟩ of every model, of shape (P, n, n)."""
+
+
+def per_sample_gradients(
+    models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses
+) -> PerSampleGradients:
+    """Gradients of `losses(f(θ_p, x))`, sample by sample.
+
+    Examples
+    --------
+    >>> from ibcl.networks import FlatNetwork, linear
+    >>> models = ManyModels(FlatNetwork(linear(2)))
+    >>> samples = per_sample_gradients(
+    ...     models, torch.zeros(1, 3), torch.eye(2), lambda f: f.squeeze(-1)
+    ... )
+    >>> samples.combine(torch.tensor([[2.0, 3.0]]))
+    tensor([[2., 3., 5.]])
+    >>> samples.inner_products()
+    tensor([[[2., 1.],
+             [1., 2.]]])
+    """
+    kind = OfAnyNetwork if models.layers is None else OfLinearLayers
+    return kind(models, thetas.detach(), x, losses)
+
+
+class OfLinearLayers:
+    """Gradients in a network of linear layers, kept as the factors of their outer products."""
+
+    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses) -> None:
+        assert models.layers is not None
+        self.network = models.network
+        self.shape = thetas.shape
+        self.biases: list[bool] = []
+        self.inputs: list[Tensor] = []
+        after: list[Tensor] = []
+        parameters = iter(self.network.unflatten(thetas).values())
+        hidden = x.expand(len(thetas), *x.shape)
+        for layer in models.layers:
+            if isinstance(layer, nn.Linear):
+                bias = layer.bias is not None
+                self.biases.append(bias)
+                self.inputs.append(hidden.detach())
+                hidden = affine(hidden, next(parameters), next(parameters) if bias else None)
+                after.append(hidden if hidden.requires_grad else hidden.requires_grad_())
+            else:
+                hidden = layer(hidden)
+        self.outputs = hidden.detach()
+        self.deltas = torch.autograd.grad(losses(hidden).sum(), after)
+
+    def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
+        """Σ_s c_s δ_s a_sᵀ, and Σ_s c_s δ_s for a bias."""
+        result = torch.empty(self.shape) if out is None else out
+        parts = iter(self.network.unflatten(result).values())
+        for a, delta, bias in zip(self.inputs, self.deltas, self.biases, strict=True):
+            scaled = delta * coefficients.unsqueeze(-1)
+            torch.bmm(scaled.mT, a, out=next(parts))
+            if bias:
+                torch.sum(scaled, 1, out=next(parts))
+        return result
+
+    def inner_products(self) -> Tensor:
+        """⟨∇ℓ_s, ∇ℓ_t⟩ = Σ_layers (δ_sᵀδ_t) (a_sᵀa_t + 1)."""
+        # The first layer's inputs are the same for all models: one model's products will do.
+        likeness = [self.inputs[0][:1], *self.inputs[1:]]
+        products = torch.zeros(())
+        for a, delta, bias in zip(likeness, self.deltas, self.biases, strict=True):
+            products = products + (a @ a.mT + float(bias)) * (delta @ delta.mT)
+        return products
+
+
+class OfAnyNetwork:
+    """Gradients in any network, by automatic differentiation."""
+
+    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses) -> None:
+        self.models, self.x, self.losses = models, x, losses
+        self.thetas = thetas.clone().requires_grad_()
+        outputs = models(self.thetas, x)
+        self.each = losses(outputs)
+        self.outputs = outputs.detach()
+
+    def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
+        """∇ of Σ_s c_s ℓ_s."""
+        total = (coefficients * self.each).sum()
+        (result,) = torch.autograd.grad(total, self.thetas, retain_graph=True)
+        return result if out is None else out.copy_(result)
+
+    def inner_products(self) -> Tensor:
+        """⟨∇ℓ_s, ∇ℓ_t⟩, from the gradients written out."""
+
+        def each(theta: Tensor) -> Tensor:
+            return self.losses(self.models.network(theta, self.x))
+
+        written: Tensor = vmap(jacrev(each))(self.thetas.detach())
+        return written @ written.mT
