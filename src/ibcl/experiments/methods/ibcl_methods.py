@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import at_least, positive
+from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.inference import DenseVI, Inference, MeanFieldVI
 from ibcl.learner import IBCL
 from ibcl.likelihoods import Likelihood
