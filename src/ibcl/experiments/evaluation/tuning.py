@@ -157,7 +157,7 @@ def tune(search: Search) -> Tuned:
     study = optuna.create_study(
         direction="maximize",
         sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=4),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=2, n_min_trials=2),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=1, n_min_trials=1),
     )
     study.enqueue_trial(_present(start))
     study.optimize(objective, n_trials=search.trials if space else 1, catch=(ValueError,))

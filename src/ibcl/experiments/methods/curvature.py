@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import hessian, jacrev, vmap
 
 from ibcl.likelihoods import Likelihood
@@ -55,6 +55,11 @@ def fisher_matrix(
     tensor([[1.0000, 0.5000],
             [0.5000, 0.2500]], dtype=torch.float64)
     """
+    if _single_linear_layer(network) is not None:
+        with torch.no_grad():
+            inputs = torch.cat([data.x, torch.ones(data.size, 1)], 1).double()
+            curvature = _curvatures(likelihood, network(theta, data.x), data.y).flatten().double()
+        return inputs.T @ (curvature[:, None] * inputs) / data.size
     total = torch.zeros(len(theta), len(theta), dtype=torch.float64)
     for jacobian, curvature in _blocks(network, likelihood, theta, data):
         rows = jacobian.double()
@@ -71,15 +76,31 @@ def _blocks(
     def outputs(theta: Tensor, x: Tensor) -> Tensor:
         return network(theta, x[None])[0]
 
-    def loss(f: Tensor, y: Tensor) -> Tensor:
-        return likelihood.negative_log(f[None], y[None])[0]
-
     for begin in range(0, data.size, _BLOCK):
         x, y = data.x[begin : begin + _BLOCK], data.y[begin : begin + _BLOCK]
         with torch.no_grad():
             f = network(theta, x)
         jacobian = vmap(jacrev(outputs), in_dims=(None, 0))(theta, x)
-        yield jacobian, vmap(hessian(loss))(f, y)
+        yield jacobian, _curvatures(likelihood, f, y)
+
+
+def _curvatures(likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
+    """H of every sample, of shape (n, outputs, outputs)."""
+
+    def loss(f: Tensor, y: Tensor) -> Tensor:
+        return likelihood.negative_log(f[None], y[None])[0]
+
+    curvatures: Tensor = vmap(hessian(loss))(f, y)
+    return curvatures
+
+
+def _single_linear_layer(network: FlatNetwork) -> nn.Linear | None:
+    """The one layer of logistic or linear regression, where J = (x, 1) needs no differentiation."""
+    layers = network.linear_layers()
+    if layers is None or len(layers) != 1 or not isinstance(layers[0], nn.Linear):
+        return None
+    layer = layers[0]
+    return layer if layer.out_features == 1 and layer.bias is not None else None
 
 
 def some_of(data: TaskData, n: int, generator: torch.Generator) -> TaskData:

@@ -80,7 +80,7 @@ class OnlineLaplace(CheckedMethod):
                 while size > 1e-4 and float(objective(theta - size * step)) > float(value) + 1e-9:
                     size /= 2
             theta = theta - size * step
-            if float(slope @ step) < 1e-6:
+            if float(slope @ step) < 1e-5:
                 break
         self.theta = theta
         self.precision = self.precision + self.strength * self._curvature(theta, current)

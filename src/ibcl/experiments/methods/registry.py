@@ -209,6 +209,16 @@ for _entry in (
         {"prior_std": 3.0, "continual": False},
         _PRIOR,
     ),
+    Registration(
+        "ibcl_evidence_random",
+        "evidence, random features",
+        IBCLEvidence,
+        OURS,
+        "linear+random:256",
+        3.0,
+        {"prior_std": 1.0},
+        _PRIOR,
+    ),
     Registration("oracle", "oracle", Oracle, ALL_DATA, MLP, 10.0, _GRADIENT, _DECAYED),
     Registration(
         "map_oracle",
@@ -290,8 +300,12 @@ for _entry in (
         CLOSED_FORM,
         "random:1500",
         10.0,
-        {"ridge": 1e-2, "temperature": 0.2},
-        {**_NORM, "ridge": Range(1e-5, 1.0), "temperature": Range(0.02, 1.0)},
+        {"ridge": 3e-4, "temperature": 0.2},
+        {
+            "feature_norm": (3.0, 10.0, 30.0),
+            "ridge": Range(1e-6, 1e-1),
+            "temperature": Range(0.02, 1.0),
+        },
     ),
     Registration(
         "ranpac",
