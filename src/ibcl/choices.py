@@ -151,8 +151,6 @@ def as_rule(pooling: str | Routed) -> tuple[PoolingRule | Routed, str]:
     """Return a pooling rule and its name, from either."""
     if isinstance(pooling, Routed):
         return pooling, pooling.name
-    if pooling == Routed.name:
-        return Routed(), pooling
     return pooling_rule(pooling), pooling
 
 

@@ -6,7 +6,6 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -44,6 +43,26 @@ class ModelBlock(NamedTuple):
 
     preferences: NDArray[np.float64]
     thetas: Tensor
+
+
+class Snapshot(NamedTuple):
+    """All that is kept of a learner on disk, at one moment."""
+
+    view: View
+    given: Given
+    inference: Inference | None
+    metadata: dict[str, Any]
+
+    def provenance(self) -> dict[str, Any]:
+        """Say where a model made from this comes from."""
+        from ibcl import store
+
+        return {
+            "pooling": self.view.pooling_name,
+            "task_incremental": self.view.task_incremental,
+            "knowledge": store.digest(self),
+            "metadata": self.metadata,
+        }
 
 
 class _State(NamedTuple):
@@ -540,9 +559,11 @@ class IBCL:
             number += 1
         return f"task {number}"
 
-    def _view(self) -> View:
-        """The present view, with the metadata as it is now."""
-        return replace(self.view, metadata=copy.deepcopy(self.metadata))
+    def snapshot(self) -> Snapshot:
+        """Return all that is kept on disk, as it is now."""
+        state = self._state
+        inference = self.given.inference if state.choices is None else state.choices.inference
+        return Snapshot(state.view, self.given, inference, copy.deepcopy(self.metadata))
 
     def model(self, preference: Any, split: Mapping[str, Sequence[float]] | None = None) -> Model:
         """Turn a preference into a model (Algorithm 2), with no data and no training.
@@ -554,7 +575,8 @@ class IBCL:
         split
             How tasks' weights are split over their m extremes; equally where not given.
         """
-        return make_model(self.view, preference, split, self.metadata)
+        snapshot = self.snapshot()
+        return make_model(snapshot.view, preference, split, snapshot.provenance)
 
     def models(self, preferences: Any, block: int = 256) -> Iterator[ModelBlock]:
         """Generate the mean models of many preferences, in blocks so that memory stays bounded."""
@@ -648,14 +670,13 @@ def make_model(
     view: View,
     preference: Any,
     split: Mapping[str, Sequence[float]] | None = None,
-    metadata: Mapping[str, Any] | None = None,
+    provenance: Callable[[], dict[str, Any]] = dict,
 ) -> Model:
     """Make the model of a preference from a view: what is learnt later does not change it."""
     parsed = Preference.parse(preference, view.knowledge.tasks)
     vector = torch.as_tensor(parsed.vector())
     weights = split_weights(view.knowledge, vector, split)
     rule, knowledge = view.pooling, view.knowledge
-    view = replace_metadata(view, metadata)
     predictor: Predictor
     if isinstance(rule, Routed):
         routes = view.routes
@@ -671,10 +692,10 @@ def make_model(
         extremes = partial(_heads, rule, knowledge, vector)
         distribution: Callable[[], Distribution] = partial(rule.pool, knowledge, weights)
     else:
-        pooled = rule.pooled(knowledge, weights)
-        predictor = SingleNetwork(view.network, view.answers, pooled.mean)
+        theta = rule.means(knowledge, weights.unsqueeze(0))[0]
+        predictor = SingleNetwork(view.network, view.answers, theta)
         extremes = partial(_posteriors, knowledge)
-        distribution = pooled.distribution
+        distribution = partial(rule.pool, knowledge, weights)
     return Model(
         predictor,
         parsed,
@@ -683,7 +704,7 @@ def make_model(
         credal=CredalSet(distribution, extremes),
         alpha=view.alpha,
         seed=view.seed,
-        provenance=view.provenance,
+        provenance=provenance,
     )
 
 

@@ -16,6 +16,7 @@ the support, and each adds its own task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -38,7 +39,7 @@ from ibcl.gaussians import Gaussian, IndependentGaussian
 from ibcl.knowledge import KnowledgeBase
 from ibcl.moments import LARGEST_SUMMED, Moments
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import EvidencePooling, pooling_rule, split_weights
+from ibcl.pooling import EvidencePooling, pooling_rule, register_rule, split_weights
 
 GATES = ("auto", "moments", "evidence")
 HEADS = ("uniform", "preference")
@@ -100,8 +101,7 @@ class Routed:
         """Return the rule that heads are pooled by."""
         if self.pool_by is not None:
             return self.pool_by
-        known = all(q.correlated for q in knowledge.stored)
-        return "evidence" if known else "wasserstein"
+        return "evidence" if knowledge.correlated else "wasserstein"
 
     def own_share(self, knowledge: KnowledgeBase) -> float:
         """ρ."""
@@ -118,16 +118,32 @@ class Routed:
 
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Gaussian:
         """Return the joint distribution of the heads that the preference gives any weight."""
-        tasks = weights.sum(-1)
-        active = torch.nonzero(tasks > 0).flatten().tolist()
-        support = self.support_of(tasks)
-        heads = [
-            pooling_rule(self.heads_rule(knowledge)).pool(
-                knowledge, self.head_weights(knowledge, support, task)
-            )
-            for task in active
-        ]
+        preference = weights.sum(-1)
+        active = torch.nonzero(preference > 0).flatten().tolist()
+        heads = self.head_distributions(knowledge, preference, active)
         return heads[0] if len(heads) == 1 else IndependentGaussian(heads)
+
+    def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
+        """Return the parameters of all tasks' heads, one after another: shape (n, tasks · D)."""
+        tasks = list(range(weights.shape[-2]))
+        rows = [
+            self.head_means(knowledge, self.support_of(preference), tasks).flatten()
+            for preference in weights.sum(-1)
+        ]
+        return torch.stack(rows)
+
+    def head_distributions(
+        self, knowledge: KnowledgeBase, preference: Tensor, tasks: Sequence[int] | None = None
+    ) -> list[Gaussian]:
+        """Return the distributions of these tasks' heads; of all without any."""
+        rule = pooling_rule(self.heads_rule(knowledge))
+        support = self.support_of(preference)
+        heads = []
+        for task in range(len(preference)) if tasks is None else tasks:
+            head = rule.pool(knowledge, self.head_weights(knowledge, support, task))
+            assert isinstance(head, Gaussian)
+            heads.append(head)
+        return heads
 
     def support_of(self, preference: Tensor) -> Tensor:
         """u: what supports every head."""
@@ -151,12 +167,14 @@ class Routed:
         ]
         return torch.stack(means)
 
+    def may_keep_moments(self, columns: int) -> bool:
+        """Tell whether moments of so many features could be kept at all."""
+        return self.gate == "moments" or columns**2 <= LARGEST_SUMMED
+
     def keeps_moments(self, moments: Moments, posteriors_bytes: int, network: FlatNetwork) -> bool:
         """Tell whether a task's moments are worth their bytes."""
         if self.gate != "auto":
             return self.gate == "moments"
-        if moments.scatters.numel() > LARGEST_SUMMED:
-            return False
         if not has_bias(network) or len(moments.classes) > 2:
             return True
         return moments.nbytes <= _MOMENTS_TO_POSTERIORS * posteriors_bytes
@@ -176,7 +194,7 @@ class Routed:
             if not alike and int(components.label.max()) > 1 and components.own is not None:
                 return quadratic_gate(components, self._tempered(QUADRATIC))
             return linear_gate(components, self._tempered(LINEAR_FROM_MOMENTS))
-        if not has_bias(network) or not all(q.correlated for q in knowledge.stored):
+        if not has_bias(network) or not knowledge.correlated:
             raise ValueError(
                 "These tasks cannot be routed: the gate needs moments stored with every task "
                 "(learn them with pooling='routed'), or a linear head with a bias whose posteriors "
@@ -235,3 +253,6 @@ class Routes:
         for row, kept in zip(mask, moments, strict=True):
             row[kept.classes] = True
         return None if classes <= 2 or bool(mask.all()) else mask
+
+
+register_rule(Routed.name, Routed(), title="routed evidence")

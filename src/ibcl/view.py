@@ -6,8 +6,7 @@ goes on with what was known then, in any thread, whatever the learner does meanw
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,7 +36,6 @@ class View:
     seed: int
     task_incremental: int | None = None
     encoder: Encoder | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
     def answers(self) -> Likelihood:
@@ -57,14 +55,6 @@ class View:
         inputs = as_inputs(x) if self.encoder is None else self.encoder.inputs(x)
         inputs = inputs.to(self.network.device)
         return append_task_id(inputs, task, self.knowledge.tasks, self.task_incremental)
-
-    def provenance(self) -> dict[str, Any]:
-        """Where a model made from this comes from."""
-        return {
-            "pooling": self.pooling_name,
-            "task_incremental": self.task_incremental,
-            "metadata": copy.deepcopy(self.metadata),
-        }
 
 
 def append_task_id(
