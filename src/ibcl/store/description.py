@@ -24,8 +24,10 @@ from ibcl.learner import IBCL
 from ibcl.likelihoods import Likelihood, Normal, choose
 from ibcl.networks import FlatNetwork
 from ibcl.store import posteriors
-from ibcl.store.files import StoreError, read_checked, sha256
+from ibcl.store.files import StoreError, check, file_name, sha256
 from ibcl.store.manifest import (
+    NETWORK,
+    POSTERIORS,
     FileEntry,
     InferenceEntry,
     LikelihoodEntry,
@@ -34,8 +36,7 @@ from ibcl.store.manifest import (
     TaskEntry,
     one_sentence,
 )
-
-POSTERIORS, NETWORK = "posteriors", "network"
+from ibcl.store.storage import Storage
 
 
 class NamedFile(NamedTuple):
@@ -202,18 +203,24 @@ def _numbers(specification: Mapping[str, Any]) -> int:
     return skipped + sum((before + 1) * after for before, after in pairwise(sizes))
 
 
-def rebuild_network(folder: Path, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
+def rebuild_network(folder: Storage, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
     """Return the network of a manifest: built or given, and shown to be the one it was."""
-    largest = entry.dimension + (entry.frozen.bytes if entry.frozen else 0)
-    flat = FlatNetwork(rebuild_module(entry.specification, network, folder, largest))
+    data = b""
+    if entry.frozen is not None:
+        # Before anything is built, since its size bounds what may be.
+        name = file_name(NETWORK, entry.frozen.sha256)
+        data = folder.read(name, entry.frozen.bytes)
+        check(data, entry.frozen.sha256, entry.frozen.bytes, f"{folder}/{name}")
+    what = Path(str(folder))
+    flat = FlatNetwork(
+        rebuild_module(entry.specification, network, what, entry.dimension + len(data))
+    )
     given = "the network given" if network is not None else "the network described"
     if entry.frozen is not None:
-        path = folder / NETWORK / f"{entry.frozen.sha256}.safetensors"
-        data = read_checked(path, entry.frozen.sha256, entry.frozen.bytes)
         try:
             restore_frozen(flat, load(data))
         except (ValueError, SafetensorError, RuntimeError) as error:
-            raise StoreError(f"{path} does not fit {given}: {error}.") from None
+            raise StoreError(f"{what / name} does not fit {given}: {error}.") from None
     if flat.fingerprint != entry.fingerprint or flat.dimension != entry.dimension:
         raise StoreError(f"{folder} was not learnt with {given}; give its own module as network=.")
     return flat.template

@@ -33,6 +33,8 @@ from ibcl.store.manifest import FileEntry
 EXACT, FLOAT16, EIGENVECTORS = "exact", "float16", "eigenvectors"
 LARGEST_COMPACT = 2**14
 """Parameters up to which compact files are used: they unfold into a matrix of D² numbers."""
+LARGEST_UNFOLDED, UNFOLDING = 2**27, 2**10
+"""Bytes that any compact file may unfold into; and how many for each of its own beyond that."""
 
 Tensors = dict[str, Tensor]
 
@@ -197,7 +199,8 @@ def _unfold(tensors: Tensors, dimension: int, base: Gaussian | None) -> Gaussian
     triangle = names == {"mean", "scale", "triangle"}
     if not triangle and names != {"mean", "scale", "factor", "remainder"}:
         raise ValueError(f"it holds {', '.join(sorted(names)) or 'nothing'}")
-    if dimension > LARGEST_COMPACT:
+    held = sum(tensor.nbytes for tensor in tensors.values())
+    if dimension > LARGEST_COMPACT or 8 * dimension**2 > max(LARGEST_UNFOLDED, UNFOLDING * held):
         raise ValueError("it is too large to unfold")
     shapes = {"mean": (dimension,), "scale": (dimension,), "remainder": (dimension,)}
     for name in names & set(shapes):
