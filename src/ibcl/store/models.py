@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from ibcl.errors import reason
 from ibcl.learner import append_task_id
 from ibcl.model import Model
 from ibcl.networks import FlatNetwork
@@ -92,7 +93,7 @@ def save_model(model: Model, path: str | PathLike[str]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, save(tensors, metadata={"ibcl": json.dumps(contents)}))
     except OSError as error:
-        raise StoreError(f"Cannot write {target}: {error.strerror or error}.") from None
+        raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
 
 
 def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> Model:
@@ -144,7 +145,7 @@ def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
     try:
         data = read_regular(source, LARGEST_FILE)
     except OSError as error:
-        raise StoreError(f"Cannot read {source}: {error.strerror or error}.") from None
+        raise StoreError(f"Cannot read {source}: {reason(error)}.") from None
     try:
         tensors = {name: value.clone() for name, value in load(data).items()}
         header = pydantic_core.from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
