@@ -169,8 +169,8 @@ class Moments:
         }
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], columns: int) -> Self:
-        """Read what `tensors` gave, for features of this width."""
+    def from_tensors(cls, tensors: Mapping[str, Tensor], columns: int | None) -> Self:
+        """Read what `tensors` gave, for features of this width; of any where it is None."""
         if set(tensors) != {"classes", "counts", "means", "scatters"}:
             raise ValueError(f"moments cannot consist of {', '.join(sorted(tensors)) or 'nothing'}")
         types = {"classes": torch.int64, "counts": torch.float64, "means": torch.float64}
@@ -178,6 +178,6 @@ class Moments:
             if tensor.dtype != types.get(name, torch.float32):
                 raise ValueError(f"the {name} of moments are {tensor.dtype}")
         moments = cls(**tensors)
-        if moments.columns != columns:
+        if columns is not None and moments.columns != columns:
             raise ValueError(f"moments have {moments.columns} features, the network {columns}")
         return moments

@@ -309,6 +309,13 @@ class FlatNetwork:
         return self._linear
 
     @property
+    def columns(self) -> int | None:
+        """How many numbers `features` gives a sample; None where only the input says."""
+        if self._linear:
+            return self.linear_head().layer.in_features
+        return (self.specification or {}).get("inputs")
+
+    @property
     def specification(self) -> Specification | None:
         """How to rebuild the module, or None for a module this library did not build."""
         return getattr(self._original, "specification", None)
