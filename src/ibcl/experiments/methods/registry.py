@@ -26,7 +26,14 @@ from ibcl.experiments.methods.derpp import DERPlusPlus
 from ibcl.experiments.methods.fine_tuning import FineTuning
 from ibcl.experiments.methods.fisher_merging import FisherMerging
 from ibcl.experiments.methods.gem import GEM
-from ibcl.experiments.methods.ibcl_methods import IBCLEvidence, IBCLMixture, IBCLWasserstein
+from ibcl.experiments.methods.ibcl_methods import (
+    IBCLEvidence,
+    IBCLMixture,
+    IBCLWasserstein,
+    RoutedClasses,
+    RoutedEvidence,
+    RoutedMeanField,
+)
 from ibcl.experiments.methods.l2p import L2P
 from ibcl.experiments.methods.map_oracle import MAPOracle
 from ibcl.experiments.methods.mats import MaTS
@@ -193,7 +200,75 @@ _PRIOR: Space = {**_NORM, "prior_std": Range(0.05, 10.0)}
 _BAYES: Space = {**_RATE, "prior_std": Range(0.05, 10.0)}
 _SCORES: Space = {"temperature": Range(0.5, 10.0)}
 
+_GATED: Space = {"support": Range(0.4, 0.95), "temperature": Range(0.7, 4.0)}
+_ROUTED: Space = {**_PRIOR, **_GATED}
+_FROM_MOMENTS = {"prior_std": 3.0, "support": 0.7, "temperature": 2.0}
+_FROM_EVIDENCE = {**_FROM_MOMENTS, "temperature": 1.5, "gate": "evidence"}
+
 for _entry in (
+    Registration(
+        "routed", "routed evidence", RoutedEvidence, OURS, LINEAR, 1.0, _FROM_MOMENTS, _ROUTED
+    ),
+    Registration(
+        "routed_per_preference",
+        "routed evidence, heads per preference",
+        RoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        {**_FROM_MOMENTS, "heads": "preference"},
+        _ROUTED,
+    ),
+    Registration(
+        "routed_free",
+        "routed evidence, free gate",
+        RoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        _FROM_EVIDENCE,
+        _ROUTED,
+    ),
+    Registration(
+        "routed_free_per_preference",
+        "routed evidence, free gate, heads per preference",
+        RoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        {**_FROM_EVIDENCE, "heads": "preference"},
+        _ROUTED,
+    ),
+    Registration(
+        "routed_random",
+        "routed evidence, random features",
+        RoutedEvidence,
+        OURS,
+        "random:512",
+        10.0,
+        {**_FROM_MOMENTS, "prior_std": 10.0},
+        _ROUTED,
+    ),
+    Registration(
+        "routed_classes",
+        "routed evidence, classes",
+        RoutedClasses,
+        OURS,
+        LINEAR,
+        1.0,
+        {**_FROM_MOMENTS, "temperature": 3.0},
+        _ROUTED,
+    ),
+    Registration(
+        "routed_mean_field",
+        "routed IBCL (paper's network)",
+        RoutedMeanField,
+        OURS,
+        MLP,
+        10.0,
+        {**_VARIATIONAL, "support": 0.8, "temperature": 2.0},
+        {**_BAYES, **_GATED},
+    ),
     Registration("ibcl", "IBCL (paper)", IBCLWasserstein, OURS, MLP, 10.0, _PAPER, _BAYES),
     Registration("ibcl_mixture", "IBCL, mixture", IBCLMixture, OURS, MLP, 10.0, _PAPER, _BAYES),
     Registration(
