@@ -66,7 +66,8 @@ Instead of files, any dataset of the Hugging Face hub:
 A row that several tasks share is held out in all of them or in none, so no task trains on what
 another is tested on.
 
-A new benchmark is one new file with a ``load(settings)`` function and one registration here; a new backbone is one function in `ibcl.experiments.benchmarks.backbones`.
+A new benchmark is one new file with a ``load(settings)`` function and one registration here; a new
+backbone is one function in `ibcl.experiments.benchmarks.backbones`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,14 @@ from typing import Any
 
 from ibcl.experiments.benchmarks import celeba, cifar100, digits, newsgroups, tiny_imagenet
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
-from ibcl.experiments.benchmarks.benchmark import Benchmark, BenchmarkTask, Metric, Part, Provenance, Split
+from ibcl.experiments.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkTask,
+    Metric,
+    Part,
+    Provenance,
+    Split,
+)
 from ibcl.experiments.benchmarks.cache import DamagedCacheWarning, default_folder
 from ibcl.experiments.benchmarks.description import (
     BenchmarkDescription,
@@ -112,9 +120,7 @@ BENCHMARKS: dict[str, BenchmarkRegistration] = {}
 def register(registration: BenchmarkRegistration) -> BenchmarkRegistration:
     """Make a benchmark known to the command line, the tables and the figures."""
     if registration.name in BENCHMARKS:
-        raise ValueError(
-            f"there is a benchmark {registration.name!r} already: choose another name"
-        )
+        raise ValueError(f"there is a benchmark {registration.name!r} already: choose another name")
     BENCHMARKS[registration.name] = registration
     return registration
 
@@ -182,8 +188,8 @@ def load(
     name
         Name of a benchmark, or path of a YAML description of your own.
     backbone
-        Feature extractor: a name of `ibcl.experiments.benchmarks.backbones`, a hub id or a folder. Default: the
-        benchmark's own, which is the paper's.
+        Feature extractor: a name of `ibcl.experiments.benchmarks.backbones`, a hub id or a folder.
+        Default: the benchmark's own, which is the paper's.
     data
         Folder with copies of the data. Default: ``IBCL_DATA``, or else the public source.
     cache

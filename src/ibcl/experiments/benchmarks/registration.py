@@ -1,4 +1,4 @@
-"""What a benchmark declares besides its data: who uses a backbone, how it is asked, how it is trained."""
+"""What a benchmark declares besides its data: its features, how it is asked and trained."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Contenders: a registered method with the settings chosen for a benchmark.
 
 The choices are the TOML files in the folder ``settings``, one a benchmark, made on validation data
-by ``ibcl tune``: a section a method, and in it one a size of memory where it rehearses. What was not
-tuned comes from the method's registration.
+by ``ibcl tune``: a section a method, and in it one a size of memory where it rehearses. What was
+not tuned comes from the method's registration.
 """
 
 from __future__ import annotations

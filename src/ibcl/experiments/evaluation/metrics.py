@@ -69,6 +69,14 @@ def backward_transfer(table: pd.DataFrame, column: str = "accuracy") -> pd.DataF
     return _per_task(pairs, "task_seen", "mean")
 
 
+def asked_at_every_task(table: pd.DataFrame) -> pd.DataFrame:
+    """Keep the runs with preferences at every task: those metrics along tasks are defined for."""
+    tasks = table.groupby(RUN)["task_seen"]
+    return table[
+        (tasks.transform("nunique") == tasks.transform("max")) & (tasks.transform("max") > 1)
+    ]
+
+
 def expected_accuracy(table: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
     """Σ_j w_j acc_j of every preference's model: what the user of that preference sees."""
     _require(table, [*RUN, "task_seen", "preference", "weight", column])
@@ -158,8 +166,9 @@ def over_seeds(values: pd.DataFrame) -> pd.DataFrame:
 def paired_differences(values: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Each contender's value less the reference's of the same seed, with an interval over seeds.
 
-    The reference is its mean model of the same label, with its smallest memory. A seed's data, held-out examples and
-    preferences are the same for both, so their difference is known better than either.
+    The reference is its mean model of the same label, with its smallest memory. A seed's data,
+    held-out examples and preferences are the same for both, so their difference is known better
+    than either.
     """
     chosen = values[(values["method"] == reference) & (values["selection"] == "mean")]
     if chosen.empty:

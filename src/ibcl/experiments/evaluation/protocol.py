@@ -18,7 +18,7 @@ preferences           ``uniform`` (the paper's) or ``sparse`` (Dirichlet 0.2)
 task_seen             i, counted from 1
 preference            number of the preference at task i, from 0
 task_tested           j ≤ i
-selection             which model stands for the preference; see `ibcl.experiments.evaluation.selections`
+selection             which model stands for the preference; see the module ``selections``
 weight                w_ij, the preference's weight of the task tested
 accuracy              on test data, as are the next five
 balanced_accuracy     mean of the classes' recalls
@@ -63,9 +63,12 @@ from ibcl.preference import preference_grid, sample_preferences
 from ibcl.tasks import TaskData
 from ibcl.uncertainty import expected_calibration_error
 
-FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None}
+FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None, "five": None}
 """Families of preferences, with the concentration of their Dirichlet distribution if they have one.
 """
+
+# The paper's five preferences over two tasks.
+_FIVE = np.array([[0.1, 0.9], [0.3, 0.7], [0.5, 0.5], [0.7, 0.3], [0.9, 0.1]])
 
 # Probabilities that count as none in the log loss; one such mistake costs 14.
 _SMALLEST = 1e-6
@@ -83,7 +86,8 @@ class Protocol:
     preferences
         How many at each task after the first.
     family
-        ``"uniform"``, ``"sparse"``, or ``"grid"``: 21 evenly spaced ones over two tasks.
+        ``"uniform"``, ``"sparse"``, or over two tasks ``"grid"`` (21 evenly spaced ones) or
+        ``"five"`` (the paper's).
     samples
         Models drawn from each highest density region for the selections beyond the mean model; 0
         leaves those out.
@@ -118,10 +122,12 @@ class Protocol:
                 f"Preferences are {' or '.join(FAMILIES)}, not {self.family!r}; choose one."
             )
         if self.asked not in ("every", "last"):
-            raise ValueError(f"Preferences are asked at 'every' task or the 'last', not {self.asked!r}.")
+            raise ValueError(
+                f"Preferences are asked at 'every' task or the 'last', not {self.asked!r}."
+            )
         if self.preferences < 1 or self.samples < 0 or (self.tasks is not None and self.tasks < 1):
             raise ValueError("A protocol needs at least one preference and one task.")
-        if self.family == "grid" and self.tasks not in (1, 2):
+        if self.family in ("grid", "five") and self.tasks not in (1, 2):
             raise ValueError("A grid of preferences is laid over two tasks: give tasks=2.")
 
     def tasks_of(self, benchmark: Benchmark) -> list[BenchmarkTask]:
@@ -146,6 +152,8 @@ class Protocol:
             return np.ones((1, 1))
         if self.family == "grid":
             return preference_grid(task, _GRID)
+        if self.family == "five":
+            return _FIVE
         entropy = [seed, task, list(FAMILIES).index(self.family)]
         drawn = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         return sample_preferences(task, self.preferences, drawn, FAMILIES[self.family])

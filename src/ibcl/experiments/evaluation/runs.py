@@ -37,7 +37,7 @@ class Cell:
     Parameters
     ----------
     benchmark, backbone
-        As in `ibcl.experiments.benchmarks.load`; the seed of the run is also that of its held-out data.
+        As in `ibcl.experiments.benchmarks.load`; the run's seed is also that of its held-out data.
     contender
         With the settings chosen for this benchmark.
     memory

@@ -60,7 +60,7 @@ def class_probabilities(logits: Tensor) -> Tensor:
 
 
 Draw = Callable[[Model, int, Tensor], Tensor]
-"""From a model, a number and inputs to class probabilities of drawn models, (number, n, classes)."""
+"""From a model, a number and inputs to drawn models' class probabilities (number, n, classes)."""
 
 
 def sampled_selections(

@@ -1,7 +1,7 @@
 """Tuning: every method's own hyperparameters, with one rule and one budget for all, by Optuna.
 
-The rule: for every benchmark, method and size of memory apart, the same number of trials. A trial is
-the average per-task score (the benchmark's metric) of the mean models on *validation* data after
+The rule: for every benchmark, method and size of memory apart, the same number of trials. A trial
+is the average per-task score (the benchmark's metric) of the mean models on *validation* data after
 the last of **all** tasks, with three preferences, averaged over the validation seeds 100, 101 and
 102; results are reported of other seeds, on test data. The first trial is the settings before
 tuning, the others are drawn by the tree-structured Parzen estimator from the method's own space

@@ -45,8 +45,8 @@ class ClassNetwork(ClassScores):
         super().__init__(network, **settings)
         if self.network.specification is None:
             raise ValueError(
-                f"{self.name} needs a network of ibcl.networks, which it can rebuild with an output "
-                f"for every class; a {type(network).__name__} cannot be."
+                f"{self.name} needs a network of ibcl.networks, which it can rebuild with an "
+                f"output for every class; a {type(network).__name__} cannot be."
             )
         self.training = {
             "epochs": epochs,
@@ -124,5 +124,3 @@ def grown(theta: Tensor, old: FlatNetwork, new: FlatNetwork, start: Tensor) -> T
     for name, value in old.unflatten(theta).items():
         parts[name][: len(value)] = value
     return torch.cat([part.flatten() for part in parts.values()])
-
-

@@ -3,7 +3,7 @@ r"""Scores of every class of every task, and Bayes' rule for any preference.
 A preference is the prior probability that the next input comes from task k. With a score
 s_kc(x) = log p(x, c | k) + constant for every class c of every task k,
 
-    p(k, c | x, w) = softmax over (k, c) of s_kc(x) + log w_k,      p(c | x, w) = Σ_k p(k, c | x, w).
+    p(k, c | x, w) = softmax over (k, c) of s_kc(x) + log w_k,    p(c | x, w) = Σ_k p(k, c | x, w).
 
 So a method that scores classes answers every preference without a model of its own for it. The
 joint probabilities answer the class-incremental question: which class of which task is it?
@@ -85,7 +85,7 @@ class ClassScores(CheckedMethod):
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
-        """log p(x, c | k) + constant of every class of every task, of shape (n, C)."""
+        """Log p(x, c | k) + constant of every class of every task, of shape (n, C)."""
 
     @abstractmethod
     def learn_classes(self, x: Tensor, column: Tensor, new: Tensor) -> None:
@@ -119,7 +119,7 @@ class ClassScores(CheckedMethod):
 
 
 def shares_within_tasks(counts: Tensor, tasks: Tensor) -> Tensor:
-    """log π_{c|k}, how frequent each class is within its own task.
+    """Log π_{c|k}, how frequent each class is within its own task.
 
     Examples
     --------

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.class_scores import label_logits
-from ibcl.experiments.methods.checked import at_least, positive
 from ibcl import IBCL, DenseVI, MeanFieldVI, Model, OneVsRestVI, Routed, load, networks
+from ibcl.experiments.methods.checked import at_least, positive
+from ibcl.experiments.methods.class_scores import label_logits
 from ibcl.inference import Inference
 from ibcl.likelihoods import Likelihood
 from ibcl.preference import preference_matrix
@@ -215,7 +215,7 @@ class RoutedEvidence(IBCLMethod):
         return torch.cartesian_prod(tasks, torch.arange(2))
 
     def predict_classes(self, x: Any) -> Tensor:
-        """log r_k(x, w) + log p_k(c | x): the class of which task, for two classes a task.
+        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes a task.
 
         The head of task k is what the model of its vertex answers.
         """
@@ -282,8 +282,8 @@ class RoutedClasses(IBCLMethod):
         specification = getattr(network, "specification", None)
         if specification is None:
             raise ValueError(
-                f"{self.name} needs a network of ibcl.networks, which it can rebuild with an output "
-                f"for every class; a {type(network).__name__} cannot be."
+                f"{self.name} needs a network of ibcl.networks, which it can rebuild with an "
+                f"output for every class; a {type(network).__name__} cannot be."
             )
         wide = networks.build({**specification, "outputs": at_least("classes", classes, 2)})
         rule = _routed(support, temperature, "moments", "uniform")

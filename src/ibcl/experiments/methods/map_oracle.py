@@ -81,7 +81,12 @@ class MAPOracle(CheckedMethod):
             np.zeros(int(np.prod(shape))),
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": self.passes, "maxfun": 2 * self.passes, "gtol": 1e-7, "ftol": 1e-12},
+            options={
+                "maxiter": self.passes,
+                "maxfun": 2 * self.passes,
+                "gtol": 1e-7,
+                "ftol": 1e-12,
+            },
         )
         u = torch.from_numpy(found.x).reshape(-1, shape[2])
         theta = torch.linalg.solve_triangular(factor.T, u.T, upper=True).T

@@ -38,8 +38,8 @@ class MaTS(Merging):
         self.steps = at_least("steps", steps, 1)
         if self.network.dimension > _LARGEST:
             raise ValueError(
-                f"mats keeps full Fisher matrices: give a network of at most {_LARGEST} parameters, "
-                f"such as ibcl.networks.linear, not one of {self.network.dimension}."
+                f"mats keeps full Fisher matrices: give a network of at most {_LARGEST} "
+                f"parameters, such as ibcl.networks.linear, not one of {self.network.dimension}."
             )
         self.fishers: list[Tensor] = []
 
@@ -57,7 +57,10 @@ class MaTS(Merging):
             matrix = torch.einsum("k,kij->ij", weights, fishers).numpy()
             operator = LinearOperator(matrix.shape, matvec=matrix.__matmul__, dtype=np.float64)
             solution, _ = cg(
-                operator, (weights @ pulls).numpy(), x0=(weights @ models).numpy(), maxiter=self.steps
+                operator,
+                (weights @ pulls).numpy(),
+                x0=(weights @ models).numpy(),
+                maxiter=self.steps,
             )
             merged.append(torch.from_numpy(solution).float())
         return torch.stack(merged)

@@ -22,9 +22,9 @@ class OnlineLaplace(CheckedMethod):
         θ_i = argmin n_i L_i(θ) + ½ (θ − θ_{i−1})ᵀ P_{i−1} (θ − θ_{i−1}),
         P_i = P_{i−1} + strength · n_i F_i(θ_i),      P_0 = I / prior_std².
 
-    The paper's P is Kronecker-factored; for a linear head it is kept **in full**, the limit of that.
-    Newton's method finds the mode, so there are no minibatch updates. It knows no preference: every
-    one gets the same model.
+    The paper's P is Kronecker-factored; for a linear head it is kept **in full**, the limit of
+    that. Newton's method finds the mode, so there are no minibatch updates. It knows no preference:
+    every one gets the same model.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ class OnlineLaplace(CheckedMethod):
         dimension = self.network.dimension
         if dimension > _LARGEST:
             raise ValueError(
-                f"online_laplace keeps a full precision matrix: give a network of at most {_LARGEST} "
-                f"parameters, such as ibcl.networks.linear, not one of {dimension}."
+                f"online_laplace keeps a full precision matrix: give a network of at most "
+                f"{_LARGEST} parameters, such as ibcl.networks.linear, not one of {dimension}."
             )
         self.prior_std = positive("prior_std", prior_std)
         self.strength = positive("strength", strength)

@@ -20,8 +20,8 @@ class PooledRidge(ClassScores):
 
         θ_w = argmin Σ_k w_k mean_k ‖y − θᵀφ‖² + λ ‖θ‖² = (Σ_k w_k G_k + λ I)⁻¹ Σ_k w_k q_k.
 
-    What evidence pooling does for logistic regression, exact for squared error. Among the classes of
-    all tasks it regresses on their indicators with equal weights, and Bayes' rule adds log w_k.
+    What evidence pooling does for logistic regression, exact for squared error. Among the classes
+    of all tasks it regresses on their indicators with equal weights, and Bayes' rule adds log w_k.
 
     Parameters
     ----------

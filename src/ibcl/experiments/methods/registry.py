@@ -453,7 +453,9 @@ for _entry in (
         {**_DECAYED, "kept": (0.1, 0.2, 0.5, 1.0), "scale": Range(0.3, 3.0)},
     ),
     Registration("l2p", "L2P (adapted)", L2P, ONE_MODEL, MLP, 10.0, _GRADIENT, _DECAYED),
-    Registration("fine_tuning", "fine-tuning", FineTuning, ONE_MODEL, MLP, 10.0, _GRADIENT, _DECAYED),
+    Registration(
+        "fine_tuning", "fine-tuning", FineTuning, ONE_MODEL, MLP, 10.0, _GRADIENT, _DECAYED
+    ),
     Registration(
         "online_ewc",
         "online EWC",

@@ -65,7 +65,9 @@ class RegMean(Merging):
             right = grams @ models[name].double().mT
             left = torch.einsum("pk,kij->pij", preferences.double(), grams)
             # Inputs that no task uses (dead units) leave their weights undetermined.
-            left.diagonal(dim1=1, dim2=2).add_(1e-6 * left.diagonal(dim1=1, dim2=2).mean(1)[:, None])
+            left.diagonal(dim1=1, dim2=2).add_(
+                1e-6 * left.diagonal(dim1=1, dim2=2).mean(1)[:, None]
+            )
             target = torch.einsum("pk,kio->pio", preferences.double(), right)
             results[name].copy_(torch.linalg.solve(left, target).mT)
         return torch.cat([part.flatten(1) for part in results.values()], 1)

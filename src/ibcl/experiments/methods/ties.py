@@ -19,7 +19,8 @@ class TIES(Merging):
 
     1. *Trim*: keep the `kept` share of τ_k's entries of largest magnitude, set the others to 0.
     2. *Elect*: the sign of each entry is that of Σ_k w_k τ_k.
-    3. *Merge*: average, with weights w_k, the entries of the tasks that are not 0 and agree with it.
+    3. *Merge*: average, with weights w_k, the entries of the tasks that agree with it and are not
+       0.
 
     θ_w = θ₀ + scale · the merged move. The paper has equal weights; w is the preference.
 
