@@ -40,7 +40,12 @@ def test_a_poisoned_or_killed_item_does_not_stop_the_others(tmp_path, importable
     items = [(number, str(tmp_path)) for number in range(6)]
     outcomes = {o.item[0]: o for o in LocalEngine(2).run(importable.double_or_die, items)}
     assert sorted(outcomes) == list(range(6))
-    assert {n: o.result for n, o in outcomes.items() if o.error is None} == {0: 0, 2: 4, 4: 8, 5: 10}
+    assert {n: o.result for n, o in outcomes.items() if o.error is None} == {
+        0: 0,
+        2: 4,
+        4: 8,
+        5: 10,
+    }
     assert outcomes[1].error == "RuntimeError: poisoned"
     assert "died again" in outcomes[3].error
 
@@ -68,7 +73,8 @@ def alive(pid):
         return False
 
 
-def test_workers_end_when_the_parent_is_killed(tmp_path, importable):
+@pytest.mark.usefixtures("importable")
+def test_workers_end_when_the_parent_is_killed(tmp_path):
     program = (
         "import test_engine, sys\n"
         "from ibcl.experiments.engine import LocalEngine\n"

@@ -113,7 +113,8 @@ def ablate(
             "--knob",
             "-k",
             help="'all', d, alpha, alpha-front, along, prior-size, prior-number, pooling, "
-            "preferences, order, memory, front or storage; repeat for several.",
+            "preferences, order, memory, front or storage; or a study: detection, bounds, "
+            "inferred; repeat for several.",
         ),
     ] = ["all"],  # noqa: B006
     seeds: Seeds = 1,
@@ -137,7 +138,8 @@ def ablate(
     check_benchmarks(benchmarks)
     cells = ablation_cells(knobs, benchmarks, range(first_seed, first_seed + seeds), backbone)
     run_with_progress(cells, output, make_engine(engine, processes))
-    Console().print(summary_table(read_runs(output)))
+    if any(not cell.study for cell in cells):
+        Console().print(summary_table(read_runs(output)))
 
 
 def tune(
@@ -197,9 +199,11 @@ def report(
     ] = None,
 ) -> None:
     """Make one page with all figures and tables, and each figure as PNG and PDF."""
+    from ibcl.experiments.evaluation.ablation import STUDY_NAMES
     from ibcl.experiments.evaluation.report import write_report
-    from ibcl.experiments.evaluation.runs import read_runs
+    from ibcl.experiments.evaluation.runs import read_runs, read_study
 
     folder = output or runs[0]
-    page = write_report(read_runs(*runs), folder)
+    studies = {name: read_study(name, *runs) for name in STUDY_NAMES}
+    page = write_report(read_runs(*runs), folder, studies)
     typer.echo(f"The page is {page}; the figures are beside it, in {folder / 'figures'}.")

@@ -110,8 +110,10 @@ def test_two_processes_give_what_one_gives(tmp_path):
 
 
 def test_cells_of_a_comparison_have_names_of_their_own():
-    found = cells_of(["20news", "celeba"], ["ibcl", "gem"], [0, 1], [50, 500], "efficientnet-lite0")
-    assert len(found) == 2 * 2 * 3
+    backbone = "efficientnet-lite0"
+    found = cells_of(["20news", "celeba"], ["ibcl", "gem"], [0, 1], [50, 500], backbone)
+    # CelebA is asked with two families of preferences.
+    assert len(found) == 2 * 3 * (1 + 2)
     assert len({cell.name for cell in found}) == len(found)
     assert {cell.backbone for cell in found if cell.benchmark == "20news"} == {None}
     ablations = ablation_cells(["all"], ["digits"], [0])
@@ -145,9 +147,9 @@ def test_report_shows_everything(tmp_path):
     summary = pd.read_csv(page.parent / "summary.csv")
     oracle = summary.query("method == 'oracle' and label.isna()", engine="python")
     assert oracle["regret"].item() == 0
-    again = write_report(read_runs(*{p.parent for p in write_compact(table, tmp_path / "small")}), tmp_path / "again")
-    for file in ("tables.md", "figures/ranking.png", "figures/front-digits.png"):
-        assert (again.parent / file).read_bytes() == (page.parent / file).read_bytes()
+    small = write_compact(table, tmp_path / "small")
+    again = write_report(read_runs(small[0].parent), tmp_path / "again")
+    assert (again.parent / "tables.md").read_text() == (page.parent / "tables.md").read_text()
 
 
 def test_bench_and_report_commands(tmp_path):
@@ -156,7 +158,7 @@ def test_bench_and_report_commands(tmp_path):
     arguments = ["bench", "digits", "-m", "ibcl_evidence", "--samples", "0", "--processes", "1"]
     result = runner.invoke(app, [*arguments, "--output", folder])
     assert result.exit_code == 0, result.output
-    assert "IBCL" in result.output
+    assert "evidence" in result.output
     assert json.loads((tmp_path / "runs" / "environment.json").read_text())["torch"]
     result = runner.invoke(app, ["report", folder, "--output", str(tmp_path / "page")])
     assert result.exit_code == 0, result.output

@@ -142,6 +142,12 @@ ABLATIONS: dict[str, Callable[[str], Iterable[Variant]]] = {
 }
 
 
+STUDY_NAMES = ("detection", "bounds", "inferred")
+"""Studies beside the protocol; see `ibcl.experiments.evaluation.studies`."""
+
+_STUDIED = "routed"
+
+
 def ablation_cells(
     names: Sequence[str],
     benchmarks: Sequence[str],
@@ -159,19 +165,24 @@ def ablation_cells(
     Traceback (most recent call last):
     ...
     ValueError: Unknown ablation 'beta'; known are d, alpha, alpha-front, along, prior-size, \
-prior-number, pooling, preferences, order, memory, front, storage.
+prior-number, pooling, preferences, order, memory, front, storage, detection, bounds, inferred.
     """
-    wanted = list(ABLATIONS) if "all" in names else list(names)
+    known_names = [*ABLATIONS, *STUDY_NAMES]
+    wanted = known_names if "all" in names else list(names)
     for name in wanted:
-        if name not in ABLATIONS:
-            raise ValueError(f"Unknown ablation {name!r}; known are {', '.join(ABLATIONS)}.")
+        if name not in known_names:
+            raise ValueError(f"Unknown ablation {name!r}; known are {', '.join(known_names)}.")
     cells = []
     for seed in seeds:
         for benchmark in benchmarks:
             uses_backbone = known.registered(benchmark).backbone
+            image = backbone if uses_backbone else None
             for name in wanted:
+                if name in STUDY_NAMES:
+                    chosen = contender(_STUDIED, benchmark)
+                    cells.append(Cell(benchmark, chosen, seed, Protocol(), 0, image, study=name))
+                    continue
                 for label, chosen, protocol, memory in ABLATIONS[name](benchmark):
                     kept = memory if chosen.rehearses else 0
-                    image = backbone if uses_backbone else None
                     cells.append(Cell(benchmark, chosen, seed, protocol, kept, image, label))
     return cells

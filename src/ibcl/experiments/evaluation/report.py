@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date
 from html import escape
 from pathlib import Path
@@ -19,6 +20,7 @@ from ibcl.experiments.evaluation.figures import figure_as_png, write_figures
 from ibcl.experiments.evaluation.findings import findings
 from ibcl.experiments.evaluation.names import benchmark_title, title
 from ibcl.experiments.evaluation.runs import environment
+from ibcl.experiments.evaluation.study_tables import study_tables
 from ibcl.experiments.evaluation.style import PLOTLY_DASHES, PLOTLY_SYMBOLS
 from ibcl.experiments.evaluation.summary import (
     comparison,
@@ -79,10 +81,17 @@ document.querySelectorAll("table").forEach(table => {
 """
 
 
-def write_report(table: pd.DataFrame, folder: Path) -> Path:
+def write_report(
+    table: pd.DataFrame, folder: Path, studies: Mapping[str, pd.DataFrame] | None = None
+) -> Path:
     """Write ``report.html``, the tables behind it as CSV and Markdown, and the figures.
 
     Return the path of the page.
+
+    Parameters
+    ----------
+    studies
+        Tables of studies beside the protocol, by name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     charts = all_charts(table)
@@ -107,10 +116,14 @@ def write_report(table: pd.DataFrame, folder: Path) -> Path:
                 f"\n## {heading}\n",
                 markdown(comparison(summary, column).replace(r"\*", "", regex=True)),
             ]
+    extra = study_tables(studies or {})
+    for heading, frame in extra.items():
+        parts += [f"\n## {heading}\n", markdown(frame)]
     (folder / "tables.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
     write_figures(charts, folder / "figures")
     page = folder / "report.html"
-    page.write_text(_page(table, charts, summary, paired, training, memory), encoding="utf-8")
+    text = _page(table, charts, summary, paired, training, memory, extra)
+    page.write_text(text, encoding="utf-8")
     return page
 
 
@@ -130,6 +143,7 @@ def _page(
     paired: dict[str, pd.DataFrame],
     training: pd.DataFrame,
     memory: pd.DataFrame,
+    extra: Mapping[str, pd.DataFrame],
 ) -> str:
     seeds = ", ".join(str(seed) for seed in sorted(table["seed"].unique()))
     backbones = table.groupby("benchmark", sort=False)["backbone"].first()
@@ -160,6 +174,10 @@ def _page(
         if column in summary:
             plain = comparison(summary, column).replace(r"\*", "", regex=True)
             sections.append((heading, "Mean models after the last task.", _html(plain)))
+    for heading, frame in extra.items():
+        sections.append(
+            (heading, "Routed evidence; means over seeds with 95 % intervals.", _html(frame))
+        )
     sections += [
         (
             "Updates at the last task",

@@ -27,6 +27,8 @@ from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.experiments.evaluation.sources import code_version
 
+STUDIES_MODULE = "ibcl.experiments.evaluation.studies"
+
 PACKAGES = ("ibcl", "torch", "numpy", "scipy", "scikit-learn", "pandas")
 
 
@@ -44,6 +46,9 @@ class Cell:
         Samples a task a rehearsal method keeps; 0 for contenders that keep none.
     label
         Tells variants of one contender apart, as in an ablation.
+    study
+        Name of a study to run instead of the protocol (`ibcl.experiments.evaluation.studies`); its
+        table goes to a folder of that name.
     """
 
     benchmark: str
@@ -53,6 +58,12 @@ class Cell:
     memory: int = 0
     backbone: str | None = None
     label: str = ""
+    study: str = ""
+
+    @property
+    def file(self) -> str:
+        """Its file, relative to the folder of results."""
+        return f"{self.study}/{self.name}.parquet" if self.study else f"{self.name}.parquet"
 
     @property
     def name(self) -> str:
@@ -71,7 +82,7 @@ class Cell:
     def digest(self) -> str:
         """What its result depends on besides the name and the data: settings and code."""
         method = self.contender.registration.method.__module__
-        code = code_version(method, Protocol.__module__, benchmarks.__name__)
+        code = code_version(method, STUDIES_MODULE if self.study else Protocol.__module__)
         return json.dumps(
             {"contender": self.contender.digest, "backbone": self.backbone, "code": code}
             | asdict(self.protocol)
@@ -162,7 +173,7 @@ def check_benchmarks(names: Sequence[str]) -> None:
 def finished(cell: Cell, folder: Path) -> bool:
     """Tell whether the cell's table exists, is whole, and was made as it would be made now."""
     try:
-        made = read_part(folder / f"{cell.name}.parquet").iloc[0]
+        made = read_part(folder / cell.file).iloc[0]
         return bool(made["settings"] == cell.digest and made["data"] == cell.data)
     except (OSError, ValueError, LookupError):
         return False
@@ -178,16 +189,17 @@ def run_cell(folder: Path, cell: Cell) -> str:
     import torch
 
     torch.set_num_threads(1)
-    table = run(
-        cell.contender,
-        _load(cell.benchmark, cell.backbone, cell.seed),
-        cell.seed,
-        cell.memory,
-        cell.protocol,
-    )
+    benchmark = _load(cell.benchmark, cell.backbone, cell.seed)
+    if cell.study:
+        from ibcl.experiments.evaluation.studies import STUDIES
+
+        table = STUDIES[cell.study](cell.contender, benchmark, cell.seed)
+        table = table.assign(benchmark=benchmark.name, method=cell.contender.name, seed=cell.seed)
+    else:
+        table = run(cell.contender, benchmark, cell.seed, cell.memory, cell.protocol)
     table.insert(0, "label", cell.label)
     table["settings"], table["data"] = cell.digest, cell.data
-    write_atomically(table, folder / f"{cell.name}.parquet")
+    write_atomically(table, folder / cell.file)
     return cell.name
 
 
@@ -288,6 +300,16 @@ def read_runs(*folders: Path) -> pd.DataFrame:
         return pd.concat([read_part(part) for part in parts], ignore_index=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"A result in these folders cannot be read: {error}.") from None
+
+
+def read_study(name: str, *folders: Path) -> pd.DataFrame:
+    """Read the tables of a study in these folders as one; empty where there are none."""
+    inside = [Path(folder) / name for folder in folders]
+    return (
+        read_runs(*inside)
+        if any(list(path.glob("*.parquet")) for path in inside)
+        else pd.DataFrame()
+    )
 
 
 def write_compact(table: pd.DataFrame, folder: Path) -> list[Path]:
