@@ -116,8 +116,8 @@ def region_example() -> Chart:
     return Chart(
         "region",
         "The 0.75 highest density region of a mixture",
-        "The smallest set that holds 75 % of the mass: all θ whose density is at least the level. It "
-        "is two intervals, one around each peak.",
+        "The smallest set that holds 75 % of the mass: all θ whose density is at least the level. "
+        "It is two intervals, one around each peak.",
         (
             Panel(
                 "θ",
