@@ -12,6 +12,7 @@ linear-Gaussian models and an approximation, named ``"rebase"``, for all others.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,9 @@ from typing import Any
 from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
+from ibcl.moments import Moments
 from ibcl.pooling import EvidenceWarning
+from ibcl.routing import Routed
 
 REBASE = "rebase"
 
@@ -150,7 +153,65 @@ def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None
         for other in knowledge.records
         if other.name != task
     ]
-    knowledge.restore(stored, _with_distances(knowledge, stored, records, number))
+    moments = knowledge.moments[:number] + knowledge.moments[number + 1 :]
+    knowledge.restore(stored, _with_distances(knowledge, stored, records, number), moments)
+
+
+def replace_task(
+    knowledge: KnowledgeBase,
+    task: str,
+    posteriors: Sequence[Gaussian],
+    samples: int,
+    updates: int,
+    moments: Moments | None = None,
+) -> TaskRecord:
+    """Put other posteriors in the place of a task's, learnt from the same priors as they were.
+
+    Refused, as `forget` is, where a later task was learnt from the task or points to it. The new
+    posteriors are stored whatever their distance to others.
+
+    Examples
+    --------
+    >>> from ibcl.gaussians import DiagonalGaussian
+    >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], continual=False)
+    >>> for name, mean in [("a", 1.0), ("b", 2.0)]:
+    ...     _ = knowledge.add(name, [DiagonalGaussian([mean], [0.5])])
+    >>> _ = replace_task(knowledge, "a", [DiagonalGaussian([3.0], [0.5])], 1, 0)
+    >>> knowledge.tasks, [q.mean.item() for q in knowledge.stored]
+    (('a', 'b'), [3.0, 2.0])
+    """
+    old = knowledge.record(task)
+    number = knowledge.records.index(old)
+    rest = copy.copy(knowledge)
+    forget(rest, task)
+    m = len(knowledge.priors)
+    place = sum(record.pointers.count(False) for record in rest.records[:number])
+
+    def moved(position: int) -> int:
+        return position if position < place else position + m
+
+    record = replace(
+        old,
+        posteriors=tuple(range(place, place + m)),
+        pointers=(False,) * m,
+        distances=(None,) * m,
+        samples=samples,
+        updates=updates,
+    )
+    later = [
+        replace(
+            other,
+            posteriors=tuple(map(moved, other.posteriors)),
+            priors=tuple(None if prior is None else moved(prior) for prior in other.priors),
+        )
+        for other in rest.records[number:]
+    ]
+    knowledge.restore(
+        (*rest.stored[:place], *posteriors, *rest.stored[place:]),
+        (*rest.records[:number], record, *later),
+        (*rest.moments[:number], moments, *rest.moments[number:]),
+    )
+    return record
 
 
 def _ancestors(knowledge: KnowledgeBase, own: dict[int, int]) -> list[int | None]:
@@ -244,18 +305,26 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
         )
         for record in second.records
     ]
+    knowledge = KnowledgeBase(first.priors, first.d, first.continual)
+    knowledge.restore(
+        (*first.stored, *moved),
+        (*first.records, *following),
+        (*first.moments, *second.moments),
+    )
+    source = a if first.records else b
     merged = IBCL(
         a.network.template,
         first.priors,
-        a.inference,
-        a.pooling,
+        source.inference,
+        source.view.pooling if source.pooling == Routed.name else source.pooling,
         first.d,
         a.alpha,
         a.seed,
-        likelihood=a.likelihood if first.records else b.likelihood,
+        likelihood=a.given.likelihood,
         continual=first.continual,
+        encoder=a.encoder,
     )
-    merged.knowledge.restore((*first.stored, *moved), (*first.records, *following))
+    merged.restore(knowledge, source.view.likelihood)
     merged.metadata = {**b.metadata, **a.metadata}
     merged.storage = a.storage
     return merged
