@@ -30,7 +30,14 @@ def task(name: str, regression: bool = False) -> tuple[Tensor, Tensor]:
 
 def learner(tasks: str, **changes: Any) -> ibcl.IBCL:
     regression = isinstance(changes.get("likelihood"), ibcl.Normal)
-    settings = {"inference": ibcl.DenseVI(), "pooling": "evidence", "d": 0, **changes}
+    defaults = {
+        "inference": ibcl.DenseVI(),
+        "pooling": "evidence",
+        "d": 0,
+        "priors": [2.5],
+        "continual": True,
+    }
+    settings = {**defaults, **changes}
     made = ibcl.IBCL(ibcl.networks.linear(3), **settings)
     for name in tasks:
         made.learn(*task(name, regression), task=name)
