@@ -42,13 +42,15 @@ def rewrite(folder: Path, change: Callable[[Contents], Any]) -> None:
     (folder / "manifest.json").write_text(json.dumps(contents))
 
 
-def replace_posterior(folder: Path, data: bytes, position: int = 0) -> None:
+def replace_posterior(
+    folder: Path, data: bytes, position: int = 0, **changes: str | None
+) -> None:
     """Put other bytes in a posterior's place, with the right name and size."""
     name = hashlib.sha256(data).hexdigest()
     (folder / "posteriors" / f"{name}.safetensors").write_bytes(data)
 
     def change(contents: Contents) -> None:
-        contents["posteriors"][position].update(sha256=name, bytes=len(data))
+        contents["posteriors"][position].update(sha256=name, bytes=len(data), family=None)
 
     rewrite(folder, change)
 
@@ -262,8 +264,11 @@ def test_nothing_is_ever_executed(
     assert not (tmp_path / "exploited").exists()
 
 
-def test_a_compact_posterior_of_many_parameters_never_becomes_a_matrix(tmp_path: Path) -> None:
-    """A file of a few megabytes must not ask for a matrix of terabytes."""
+@pytest.mark.parametrize("diagonal", [0.0, 1.0])
+def test_a_compact_posterior_never_becomes_a_matrix_of_terabytes(
+    diagonal: float, tmp_path: Path
+) -> None:
+    """A few directions stay a few directions, or, without a diagonal of their own, are refused."""
     dimension = 2**20
     learner = ibcl.IBCL(
         ibcl.networks.linear(dimension - 1), [1.0], ibcl.MeanFieldVI(), "wasserstein", 0.0
@@ -274,10 +279,19 @@ def test_a_compact_posterior_of_many_parameters_never_becomes_a_matrix(tmp_path:
     learner.restore(knowledge, ibcl.Bernoulli())
     learner.save(tmp_path)
     vector = torch.ones(dimension)
-    parts = {"mean": vector, "scale": vector, "remainder": vector, "factor": vector[:, None]}
+    parts = {
+        "mean": vector,
+        "scale": vector,
+        "remainder": diagonal * vector,
+        "factor": vector[:, None],
+    }
     replace_posterior(
         tmp_path,
         save_tensors({name: value.clone().contiguous() for name, value in parts.items()}),
+        family=None,
     )
-    (posterior,) = ibcl.load(tmp_path).knowledge.stored
-    assert posterior.nbytes < 100 * dimension
+    if diagonal:
+        (posterior,) = ibcl.load(tmp_path).knowledge.stored
+        assert posterior.nbytes < 100 * dimension
+    else:
+        assert_refused(tmp_path, "too large")
