@@ -5,13 +5,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.optimize import minimize
-from scipy.stats import norm
 from torch import nn
 
 from ibcl import DenseGaussian, DenseVI, DiagonalGaussian
-from ibcl.likelihoods.quadrature import logistic_moments
 from ibcl.likelihoods import Bernoulli, Categorical, Normal
 from ibcl.networks import FlatNetwork, linear, mlp, random_features
 from ibcl.tasks import TaskData
@@ -61,44 +58,6 @@ def test_learning_in_two_parts_equals_learning_at_once_for_linear_gaussian_model
     (first,) = infer(linear(3), Normal(0.5), prior, x[:8], y[:8]).posteriors
     (second,) = infer(linear(3), Normal(0.5), first, x[8:], y[8:]).posteriors
     assert_same_gaussian(whole, second, tolerance=1e-7)
-
-
-@given(mean=st.floats(-80, 80), log_std=st.floats(-7, 6))
-def test_logistic_moments_match_numerical_integration(mean, log_std):
-    std = float(np.exp(log_std))
-    measured = logistic_moments(torch.tensor([mean]).double(), torch.tensor([std]).double())
-    low, high = mean - 12 * std, mean + 12 * std
-    kinks = sorted({p for p in (-40.0, -5.0, 0.0, 5.0, 40.0, mean) if low < p < high})
-    functions = (
-        lambda z: np.logaddexp(0, z),
-        lambda z: 0.5 * (1 + np.tanh(z / 2)),
-        lambda z: 0.25 * (1 - np.tanh(z / 2) ** 2),
-    )
-    for value, function in zip(measured, functions, strict=True):
-        expected, _ = quad(
-            lambda z, f=function: f(z) * norm.pdf(z, mean, std),
-            low,
-            high,
-            points=kinks,
-            limit=400,
-            epsabs=1e-11,
-            epsrel=1e-11,
-        )
-        assert float(value) == pytest.approx(expected, rel=1e-6, abs=1e-7)
-
-
-def test_softmax_expectations_match_monte_carlo_and_the_binary_case():
-    mean = torch.tensor([[0.5, -1.0, 0.2]]).double()
-    root = torch.tensor([[1.0, 0.0, 0.0], [0.4, 0.8, 0.0], [-0.3, 0.2, 0.5]]).double()
-    covariance = (root @ root.T)[None]
-    ours = Categorical().expectations(mean, covariance, torch.tensor([1]))
-    noise = torch.randn(400_000, 3, generator=torch.Generator().manual_seed(0)).double()
-    p = torch.softmax(mean + noise @ root.T, -1)
-    torch.testing.assert_close(
-        ours.residual[0] + p.mean(0), torch.tensor([0.0, 1, 0]).double(), atol=0.01, rtol=0
-    )
-    curvature = torch.diag(p.mean(0)) - p.T @ p / len(p)
-    torch.testing.assert_close(ours.curvature[0], curvature, atol=0.01, rtol=0)
 
 
 def bernoulli_bound(parameters, x, y, prior_std):
