@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ibcl.gaussians import DiagonalGaussian, Gaussian, NaturalParameters
+from ibcl.gaussians import Gaussian, NaturalParameters
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class KnowledgeBase:
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> prior = DiagonalGaussian([0.0], [1.0])
     >>> knowledge = KnowledgeBase([prior], d=0.1)
     >>> knowledge.add("a", [DiagonalGaussian([1.0], [0.5])]).pointers
@@ -81,7 +82,7 @@ class KnowledgeBase:
         if not priors:
             raise ValueError("A knowledge base needs at least one prior.")
         for prior in priors:
-            priors[0]._same_dimension(prior)
+            priors[0].check_same_dimension(prior)
         if not 0 <= d < math.inf:
             raise ValueError(f"The distance threshold d must be finite and not negative, not {d}.")
         self.priors = tuple(priors)
@@ -166,7 +167,7 @@ class KnowledgeBase:
                 f"Expected {len(self.priors)} posteriors, one a prior, not {len(posteriors)}."
             )
         for posterior in posteriors:
-            self.priors[0]._same_dimension(posterior)
+            self.priors[0].check_same_dimension(posterior)
         # Without a threshold no distance can matter, and dense ones are costly: see `report`.
         found = [self.nearest(posterior) if self.d else None for posterior in posteriors]
         pointers = tuple(near is not None and near[1] < self.d for near in found)
@@ -203,7 +204,7 @@ class KnowledgeBase:
     def restore(self, stored: tuple[Gaussian, ...], records: tuple[TaskRecord, ...]) -> None:
         """Replace what is known at once, so that no reader sees half of it."""
         self.stored, self.records = stored, records
-        for name in ("stacked_means", "stacked_stds", "factors"):
+        for name in ("stacked_means", "factors"):
             self.__dict__.pop(name, None)
 
     def prior_of(self, task: str, index: int) -> Gaussian:
@@ -219,13 +220,8 @@ class KnowledgeBase:
         """
         known = self.factors.get((task, index))
         if known is None:
-            after = self.extremes(task)[index].natural_parameters()
-            before = self.prior_of(task, index).natural_parameters()
-            if after.precision.ndim != before.precision.ndim:
-                after, before = after.dense(), before.dense()
-            known = NaturalParameters(
-                after.linear - before.linear, after.precision - before.precision
-            )
+            after, before = self.extremes(task)[index], self.prior_of(task, index)
+            known = after.natural_parameters() - before.natural_parameters()
             self.factors[task, index] = known
         return known
 
@@ -240,17 +236,6 @@ class KnowledgeBase:
         return torch.stack(
             [torch.stack([q.mean for q in self.extremes(task)]) for task in self.tasks]
         )
-
-    @cached_property
-    def stacked_stds(self) -> Tensor | None:
-        """Standard deviations of all tasks' extremes, shape (tasks, m, D); None if any is dense."""
-        stds = []
-        for task in self.tasks:
-            extremes = [q for q in self.extremes(task) if isinstance(q, DiagonalGaussian)]
-            if len(extremes) < len(self.priors):
-                return None
-            stds.append(torch.stack([q.std for q in extremes]))
-        return torch.stack(stds)
 
     def report(self) -> list[Growth]:
         """Return the size of the knowledge base after every task (the buffer-growth figure)."""

@@ -17,9 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian
+from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
 from ibcl.pooling import EvidenceWarning
@@ -35,33 +33,22 @@ def rebase(posterior: Gaussian, old: Gaussian, new: Gaussian) -> tuple[Gaussian,
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> def gaussian(mean, std):
     ...     return DiagonalGaussian([mean], [std])
     >>> moved, _ = rebase(gaussian(1.0, 0.5), gaussian(0.0, 1.0), gaussian(0.0, 1.0))
     >>> moved.mean.item(), moved.std.item()
     (1.0, 0.5)
     """
-    gaussians: Sequence[Gaussian] = (posterior, old, new)
-    if not all(isinstance(gaussian, DiagonalGaussian) for gaussian in gaussians):
-        gaussians = [gaussian.dense() for gaussian in gaussians]
-    after, before, onto = (gaussian.natural_parameters() for gaussian in gaussians)
-    precision, linear = after.precision - before.precision, after.linear - before.linear
-    dtype = posterior.mean.dtype
-    if precision.ndim == 1:
-        improper = precision < 0
-        precision = onto.precision + precision.masked_fill(improper, 0.0)
-        linear = onto.linear + linear.masked_fill(improper, 0.0)
-        moved = DiagonalGaussian((linear / precision).to(dtype), precision.rsqrt().to(dtype))
-        return moved, float(improper.double().mean())
-    precision = precision + onto.precision
-    factor, failure = torch.linalg.cholesky_ex(precision)
-    if int(failure):
+    after, before, onto = (q.natural_parameters() for q in (posterior, old, new))
+    evidence, share = (after - before).proper()
+    try:
+        return (onto + evidence).gaussian(posterior.mean.dtype), share
+    except ImproperError:
         raise ValueError(
             "A posterior cannot be moved to another prior: its precision would not stay positive "
             "definite."
-        )
-    mean = torch.cholesky_solve((onto.linear + linear)[:, None], factor)[:, 0]
-    return DenseGaussian(mean.to(dtype), precision), 0.0
+        ) from None
 
 
 Move = tuple[Gaussian, Gaussian, Gaussian] | tuple[Gaussian, None, None]
@@ -105,6 +92,7 @@ def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], continual=False)
     >>> for name, mean in [("a", 1.0), ("b", 2.0)]:
     ...     _ = knowledge.add(name, [DiagonalGaussian([mean], [0.5])])
@@ -211,7 +199,7 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
 
     Examples
     --------
-    >>> import ibcl
+    >>> import ibcl, torch
     >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     >>> def site(column, task):
     ...     learner = ibcl.IBCL(
@@ -293,7 +281,7 @@ def _check_mergeable(a: IBCL, b: IBCL) -> None:
     if a.network.fingerprint != b.network.fingerprint:
         raise ValueError("The learners cannot be merged: their networks differ.")
     priors = a.knowledge.priors, b.knowledge.priors
-    if len(priors[0]) != len(priors[1]) or not all(map(_equal, *priors)):
+    if len(priors[0]) != len(priors[1]) or not all(map(Gaussian.equal, *priors)):
         raise ValueError("The learners cannot be merged: their priors differ.")
     learnt = bool(a.tasks and b.tasks)
     settings: dict[str, tuple[Any, Any]] = {
@@ -312,12 +300,3 @@ def _check_mergeable(a: IBCL, b: IBCL) -> None:
     common = [task for task in a.tasks if task in b.tasks]
     if common:
         raise ValueError(f"The learners cannot be merged: both have learnt {', '.join(common)}.")
-
-
-def _equal(q: Gaussian, p: Gaussian) -> bool:
-    """Whether two Gaussians of one family have the same parameters."""
-    if isinstance(q, DiagonalGaussian) and isinstance(p, DiagonalGaussian):
-        return torch.equal(q.mean, p.mean) and torch.equal(q.std, p.std)
-    if isinstance(q, DenseGaussian) and isinstance(p, DenseGaussian):
-        return torch.equal(q.mean, p.mean) and torch.equal(q.precision, p.precision)
-    return False

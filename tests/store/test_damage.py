@@ -48,7 +48,7 @@ def replace_posterior(folder: Path, data: bytes, position: int = 0) -> None:
     (folder / "posteriors" / f"{name}.safetensors").write_bytes(data)
 
     def change(contents: Contents) -> None:
-        contents["posteriors"][position].update(sha256=name, bytes=len(data))
+        contents["posteriors"][position].update(sha256=name, bytes=len(data), family=None)
 
     rewrite(folder, change)
 
@@ -278,7 +278,8 @@ def test_a_compact_posterior_cannot_unfold_without_bounds(tmp_path: Path) -> Non
             {
                 "mean": vector,
                 "scale": vector.clone(),
-                "remainder": vector.clone(),
+                # Without a diagonal of its own it would have to become dense.
+                "remainder": torch.zeros(dimension),
                 "factor": vector[:, None].clone(),
             }
         ),

@@ -132,9 +132,10 @@ def _stack(gaussians: Sequence[Gaussian]) -> tuple[Tensor, Tensor]:
     """Means and standard deviations of m diagonal Gaussians, each of shape (m, D), in float32."""
     diagonal = []
     for gaussian in gaussians:
-        if not isinstance(gaussian, DiagonalGaussian):
+        independent = gaussian.as_diagonal()
+        if independent is None:
             raise ValueError("MeanFieldVI needs diagonal Gaussians as priors; use DenseVI.")
-        diagonal.append(gaussian)
+        diagonal.append(independent)
     means = torch.stack([gaussian.mean.float() for gaussian in diagonal])
     return means, torch.stack([gaussian.std.float() for gaussian in diagonal])
 
