@@ -201,7 +201,7 @@ def _frame(frame: Any, name: str) -> np.ndarray:
     if frame.shape[1] and all(
         isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in frame.dtypes
     ):
-        return np.asarray(frame.to_numpy())
+        return _numbers(frame.to_numpy(), name)
     columns = [
         _column(frame.iloc[:, position], f"The column {label!r} of {name}")
         for position, label in enumerate(frame.columns)
