@@ -171,7 +171,7 @@ def _from_array(array: np.ndarray) -> Tensor:
 def _real(values: Any, name: str) -> np.ndarray:
     """Read numbers from whatever holds them, or say in one sentence why they are none."""
     if np.ma.isMaskedArray(values):
-        masked = int(np.ma.count_masked(values))
+        masked = int(np.sum(np.ma.getmaskarray(values)))
         if masked:
             raise ValueError(
                 f"{name} is a masked array with {masked} masked values; fill them in or leave "
