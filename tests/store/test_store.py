@@ -119,7 +119,7 @@ def test_a_change_by_somebody_else_is_not_lost(tmp_path: Path) -> None:
     first, second = load(tmp_path), load(tmp_path)
     learn(first, "dense", "b").save(tmp_path)
     learn(second, "dense", "c")
-    with pytest.raises(store.ChangedSinceError, match="changed since.*load it again"):
+    with pytest.raises(store.ChangedSinceError, match=r"changed since.*load it again"):
         second.save(tmp_path)
     assert load(tmp_path).tasks == ("a", "b")
 

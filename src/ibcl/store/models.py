@@ -28,7 +28,7 @@ from ibcl.store.description import (
     restore_likelihood,
 )
 from ibcl.store.files import StoreError, read_regular, sha256, write_atomically
-from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, one_sentence
+from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, Specification, one_sentence
 
 FORMAT: Final = 1
 LARGEST_FILE = 2**34
@@ -44,7 +44,7 @@ class ModelEntry(Entry):
     likelihood: LikelihoodEntry
     alpha: Annotated[float, Field(gt=0, lt=1)]
     seed: int
-    network: dict[str, JsonValue] | None
+    network: Specification | None
     fingerprint: Hash
     pooling: str
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
