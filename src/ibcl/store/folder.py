@@ -164,8 +164,8 @@ def save(
     encoded = manifest.encode()
     check_writable(learner, path, overwrite)
     with folder.lock():
-        present = check_writable(learner, path, overwrite)
         version = folder.version(FILE_NAME)
+        present = check_writable(learner, path, overwrite)
         # A damaged manifest does not say what it needs: then nothing is removed beforehand.
         known = present is not None or version is None
         before = set(present.names) if present else set()
