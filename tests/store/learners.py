@@ -95,10 +95,7 @@ def load(path: Path, kind: str = "", **arguments: bool) -> ibcl.IBCL:
 
 
 def parameters(gaussian: Gaussian) -> tuple[Tensor, ...]:
-    if isinstance(gaussian, ibcl.DenseGaussian):
-        return gaussian.mean, gaussian.precision
-    assert isinstance(gaussian, ibcl.DiagonalGaussian)
-    return gaussian.mean, gaussian.std
+    return tuple(gaussian.tensors().values())
 
 
 def assert_same_gaussians(ours: tuple[Gaussian, ...], theirs: tuple[Gaussian, ...]) -> None:

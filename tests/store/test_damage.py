@@ -138,7 +138,7 @@ HOSTILE: dict[str, Callable[[Contents], Any]] = {
     "negative distance": lambda c: task(c).update(distances=[-1.0, None]),
     "negative updates": lambda c: task(c).update(updates=-1),
     "tasks without likelihood": lambda c: c.update(likelihood={"name": "auto", "noise": None}),
-    "unknown likelihood": lambda c: c.update(likelihood={"name": "poisson"}),
+    "unknown likelihood": lambda c: c.update(likelihood={"name": "cauchy"}),
     "no noise": lambda c: c["likelihood"].update(noise=0.0),
     "unknown pooling": lambda c: c.update(pooling="__import__('os')"),
     "alpha": lambda c: c.update(alpha=1.0),
@@ -252,11 +252,13 @@ def test_nothing_is_ever_executed(
 @pytest.mark.parametrize("dimension", [2**13, 2**20])
 def test_a_compact_posterior_cannot_unfold_without_bounds(dimension: int, tmp_path: Path) -> None:
     """A file of a few megabytes must not ask for a matrix of terabytes, nor a kilobyte for one."""
-    learner = ibcl.IBCL(ibcl.networks.linear(dimension - 1))
-    learner.knowledge.add(
-        "a", [ibcl.DiagonalGaussian(torch.zeros(dimension), torch.rand(dimension) + 1)]
+    learner = ibcl.IBCL.as_in_paper(ibcl.networks.linear(dimension - 1))
+    knowledge = ibcl.KnowledgeBase(
+        [ibcl.DiagonalGaussian(torch.zeros(dimension), torch.ones(dimension))]
     )
-    learner.likelihood = ibcl.Bernoulli()
+    posterior = ibcl.DiagonalGaussian(torch.zeros(dimension), torch.rand(dimension) + 1)
+    knowledge.add("a", [posterior])
+    learner.restore(knowledge, ibcl.Bernoulli())
     learner.save(tmp_path)
     vector = torch.ones(dimension)
     replace_posterior(

@@ -22,7 +22,7 @@ from ibcl.store import State
 
 
 def merged() -> ibcl.IBCL:
-    one, other = make("apart"), make("apart")
+    one, other = make("apart", priors=[2.5]), make("apart", priors=[2.5])
     return ibcl.merge(learn(one, "apart", "a"), learn(other, "apart", "b"))
 
 
@@ -92,7 +92,7 @@ def test_a_later_save_that_ends_anywhere_is_as_before_or_done(
     while not finished:
         folder = Path(shutil.copytree(original, tmp_path / f"{step}"))
         learner = load(folder)
-        learner.knowledge.restore(expected.knowledge.stored, expected.knowledge.records)
+        learner.restore(expected.knowledge, expected.likelihood)
         try:
             with fault(step, error) as calls, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -109,7 +109,7 @@ def test_a_later_save_that_ends_anywhere_is_as_before_or_done(
         opened = load(folder)
         if opened.tasks == expected.tasks:
             assert_same_learner(opened, expected, predictions=False)
-        opened.knowledge.restore(expected.knowledge.stored, expected.knowledge.records)
+        opened.restore(expected.knowledge, expected.likelihood)
         opened.save(folder)
         assert files(folder) == after
         step += 1

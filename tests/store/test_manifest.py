@@ -320,10 +320,10 @@ def test_format_1_is_read_and_written_again_as_format_2(tmp_path: Path) -> None:
     assert loaded.tasks == ("a", "b")
     assert loaded.metadata == {"columns": ["z", "a"]}
     assert loaded.likelihood == ibcl.Normal(0.3)
-    expected = learn(make("regression"), "regression", "ab")
+    expected = learn(make("regression", continual=True), "regression", "ab")
     for ours, theirs in zip(loaded.knowledge.stored, expected.knowledge.stored, strict=True):
         for value, other in zip(parameters(ours), parameters(theirs), strict=True):
-            assert torch.allclose(value.double(), other.double(), rtol=1e-2, atol=1e-3)
+            assert torch.allclose(value.double(), other.double(), rtol=1e-2, atol=1e-2)
     before = {name for name in files(folder) if name != "manifest.json"}
     loaded.save(folder)
     assert json.loads((folder / "manifest.json").read_text())["format"] == 2

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pydantic_core
 from torch import nn
@@ -27,7 +27,7 @@ from torch import nn
 from ibcl.errors import ChangedSinceError, OccupiedError, StoreError
 from ibcl.files import is_temporary
 from ibcl.gaussians import Gaussian
-from ibcl.knowledge import TaskRecord
+from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
 from ibcl.names import printable
 from ibcl.store import posteriors
@@ -36,9 +36,12 @@ from ibcl.store.description import (
     describe,
     learnt_from,
     place,
+    read_moments,
     rebuild_inference,
     rebuild_network,
+    restore_encoder,
     restore_likelihood,
+    restore_pooling,
 )
 from ibcl.store.files import check, file_name
 from ibcl.store.manifest import (
@@ -160,7 +163,12 @@ def save(
     """
     folder = local(path)
     storage = posteriors.check_storage(learner.storage if storage is None else storage)
-    manifest, files = describe(learner, learner.knowledge, storage)
+    try:
+        manifest, files = describe(learner.snapshot(), storage)
+    except RecursionError:
+        raise StoreError(
+            "This learner cannot be saved: its metadata is nested too deeply."
+        ) from None
     encoded = manifest.encode()
     check_writable(learner, path, overwrite)
     with folder.lock():
@@ -308,32 +316,32 @@ def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> 
     priors, stored = _read_gaussians(folder, manifest)
     try:
         posteriors.check_storage(manifest.storage)
-        # What was left open is left to the learner again.
-        chosen: dict[str, Any] = {
-            name: value
-            for name, value in (
-                ("priors", priors or None),
-                ("inference", manifest.inference and rebuild_inference(manifest.inference)),
-                ("pooling", manifest.pooling),
-                ("d", manifest.d),
-                ("continual", manifest.continual),
-            )
-            if value is not None
-        }
+        likelihood = restore_likelihood(manifest.likelihood)
         learner = IBCL(
             module,
-            alpha=manifest.alpha,
-            seed=manifest.seed,
-            likelihood=restore_likelihood(manifest.likelihood),
+            priors or None,
+            manifest.inference and rebuild_inference(manifest.inference),
+            restore_pooling(manifest.pooling, manifest.pooling_settings),
+            manifest.d,
+            manifest.alpha,
+            manifest.seed,
+            likelihood=likelihood,
+            continual=manifest.continual,
             task_incremental=manifest.task_incremental,
-            **chosen,
+            encoder=restore_encoder(manifest.encoder),
         )
         for task in manifest.tasks:
             learner.knowledge.check_new(task.name)
     except ValueError as error:
         raise StoreError(f"{folder}/{FILE_NAME} is not valid: {error}") from None
-    records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
-    learner.knowledge.restore(stored, records)
+    if manifest.tasks:
+        knowledge = KnowledgeBase(priors, learner.knowledge.d, learner.knowledge.continual)
+        records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
+        moments = read_moments(folder, manifest, learner.network.columns)
+        knowledge.restore(stored, records, moments)
+        if isinstance(likelihood, str):
+            raise StoreError(f"{folder}/{FILE_NAME} is not valid: its likelihood is open.")
+        learner.restore(knowledge, likelihood)
     return learner
 
 

@@ -85,6 +85,8 @@ class FileEntry(Entry):
     bytes: Annotated[int, Field(gt=0, lt=2**40)]
     base: Hash | None = None
     """The Gaussian whose precision is to be added to the one in the file."""
+    family: Word | None = None
+    """The family of Gaussians in the file, with ``:float16`` if compact; None in older folders."""
 
 
 class NetworkEntry(Entry):
