@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +15,7 @@ import ibcl
 from ibcl.gaussians import Gaussian
 
 TASKS = ("a", "b", "c")
+Contents = dict[str, Any]
 
 
 def inputs(n: int = 40, features: int = 4, seed: int = 0) -> Tensor:
@@ -131,6 +136,16 @@ def assert_same_learner(a: ibcl.IBCL, b: ibcl.IBCL, predictions: bool = True) ->
             task = a.tasks[0]
             assert torch.equal(first.outputs(x, task=task), second.outputs(x, task=task))
             assert torch.equal(first.outputs(x, 3, task), second.outputs(x, 3, task))
+
+
+def rewrite(folder: Path, change: Callable[[Contents], Any]) -> None:
+    """Change a manifest as somebody who can compute checksums would."""
+    contents = json.loads((folder / "manifest.json").read_text())
+    contents.pop("checksum")
+    change(contents)
+    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
+    contents["checksum"] = hashlib.sha256(canonical.encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(contents))
 
 
 def files(folder: Path) -> dict[str, bytes]:

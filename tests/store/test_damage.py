@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -15,12 +14,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learners import assert_same_learner, files, learn, load, make
+from learners import Contents, assert_same_learner, files, learn, load, make, rewrite
 from safetensors.torch import save as save_tensors
 
 import ibcl
-
-Contents = dict[str, Any]
 
 
 def assert_refused(folder: Path, reason: str | None = None) -> None:
@@ -30,16 +27,6 @@ def assert_refused(folder: Path, reason: str | None = None) -> None:
     text = str(caught.value)
     assert text.endswith(".")
     assert "\n" not in text
-
-
-def rewrite(folder: Path, change: Callable[[Contents], Any]) -> None:
-    """Change a manifest as somebody who can compute checksums would."""
-    contents = json.loads((folder / "manifest.json").read_text())
-    contents.pop("checksum")
-    change(contents)
-    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
-    contents["checksum"] = hashlib.sha256(canonical.encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(contents))
 
 
 def replace_posterior(
@@ -153,7 +140,7 @@ HOSTILE: dict[str, Callable[[Contents], Any]] = {
     "negative distance": lambda c: task(c).update(distances=[-1.0, None]),
     "negative updates": lambda c: task(c).update(updates=-1),
     "tasks without likelihood": lambda c: c.update(likelihood={"name": "auto", "noise": None}),
-    "unknown likelihood": lambda c: c.update(likelihood={"name": "zipf"}),
+    "unknown likelihood": lambda c: c.update(likelihood={"name": "cauchy"}),
     "no noise": lambda c: c["likelihood"].update(noise=0.0),
     "unknown pooling": lambda c: c.update(pooling="__import__('os')"),
     "alpha": lambda c: c.update(alpha=1.0),
