@@ -355,7 +355,7 @@ def _inference(given: Mapping[str, Any], network: Any) -> Inference | None:
     from ibcl.networks import FlatNetwork
 
     name, epochs = given.get("inference"), given.get("epochs")
-    if name is None and epochs is not None and not FlatNetwork(network).is_linear():
+    if name is None and epochs is not None and not FlatNetwork(network).is_linear:
         name = "mean_field"
     settings = {} if epochs is None else {"epochs": epochs}
     if epochs is not None and (name is None or "epochs" not in signature(METHODS[name]).parameters):
@@ -370,7 +370,7 @@ def _likelihood(given: Mapping[str, Any], schema: Schema) -> str | Likelihood:
 
     name, noise = given.get("likelihood"), given.get("noise")
     if noise is None:
-        return "auto" if name is None else str(name)
+        return str(name or ("auto" if schema.classes is not None else ibcl.Normal.name))
     if name is not None and LIKELIHOODS[name] is not ibcl.Normal:
         raise ValueError(f"--noise means nothing to --likelihood {name}")
     if not 0 < noise < float("inf"):
