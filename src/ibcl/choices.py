@@ -189,9 +189,11 @@ def _only_std(priors: Sequence[float | Gaussian] | None) -> float | None:
     return float(priors[0])
 
 
-def _size(features: Tensor) -> float:
+def _size(features: Tensor, weights: Tensor | None) -> float:
     """Root mean square of the features; 1 where there is nothing to measure."""
-    size = float(features.double().square().mean().sqrt())
+    squares = features.double().square().mean(1)
+    counts = torch.ones_like(squares) if weights is None else weights.to(squares)
+    size = float(((counts * squares).sum() / counts.sum()).sqrt())
     return size if np.isfinite(size) and size > 0 else 1.0
 
 
@@ -199,7 +201,7 @@ def _classification(
     network: FlatNetwork, likelihood: Likelihood, inference: DenseVI, data: TaskData
 ) -> float:
     """Return the prior std with the largest ELBO on the first task."""
-    size = _size(network.features(data.x))
+    size = _size(network.features(data.x), data.weights)
     stds = [std / size for std in PRIOR_STDS]
     rough: Any = dataclasses.replace(inference, tolerance=0.1)
     result = rough.infer(network, likelihood, as_priors(stds, network), data)
@@ -214,12 +216,13 @@ def _regression(
         # The noise is a property of the data; any flexible head with a closed form finds it.
         width = data.x.flatten(1).shape[1]
         network, data = FlatNetwork(random_features(width, _NOISE_WIDTH)), TaskData(
-            data.x.flatten(1), data.y
+            data.x.flatten(1), data.y, data.weights
         )
     features = network.features(data.x).double().cpu().numpy()
     design = np.column_stack([features, np.ones(len(features))])
     targets = data.y.double().reshape(len(data.y), -1).cpu().numpy()
+    weights = None if data.weights is None else data.weights.double().cpu().numpy()
     found = np.array(
-        [maximise_marginal_likelihood(design, column, std) for column in targets.T]
+        [maximise_marginal_likelihood(design, column, std, weights) for column in targets.T]
     )
     return tuple(np.sqrt(np.square(found).mean(0)).tolist())

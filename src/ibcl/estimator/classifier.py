@@ -173,7 +173,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         preference
             Whose model to ask, as in `ibcl.Preference.parse`; the estimator's own where None.
         """
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X, preference).argmax(1)]
+        probabilities = self.predict_proba(X, preference)
+        labels: NDArray[Any] = self.classes_[probabilities.argmax(1)]
         return labels
 
     def predict_proba(self, X: ArrayLike, preference: Any = None) -> NDArray[np.float64]:
