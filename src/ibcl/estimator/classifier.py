@@ -55,12 +55,12 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> classifier = IBCLClassifier(width=64)
+    >>> classifier = IBCLClassifier(width=64, pooling="evidence")
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 0] > 0, "yes", "no"), task="first")
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 1] > 0, "yes", "no"), task="second")
-    >>> classifier.predict([[2.0, -1.0]], preference={"first": 0.9, "second": 0.1})
+    >>> classifier.predict([[1.0, -2.0]], preference={"first": 0.9, "second": 0.1})
     array(['yes'], dtype='<U3')
-    >>> classifier.set_preference("second").predict([[2.0, -1.0]])
+    >>> classifier.set_preference("second").predict([[1.0, -2.0]])
     array(['no'], dtype='<U3')
     """
 
