@@ -201,9 +201,11 @@ def _half_power(value: float) -> float:
     return float(f"{(1 if steps % 2 == 0 else 3)}e{steps // 2}")
 
 
-def _size(features: Tensor) -> float:
+def _size(features: Tensor, weights: Tensor | None) -> float:
     """Root mean square of the features; 1 where there is nothing to measure."""
-    size = float(features.double().square().mean().sqrt())
+    squares = features.double().square().mean(1)
+    counts = torch.ones_like(squares) if weights is None else weights.to(squares)
+    size = float(((counts * squares).sum() / counts.sum()).sqrt())
     return size if np.isfinite(size) and size > 0 else 1.0
 
 
@@ -214,7 +216,7 @@ def _classification(
 
     Those tried are half powers of ten, so that learners of similar tasks mostly choose the same.
     """
-    size = _size(network.features(data.x))
+    size = _size(network.features(data.x), data.weights)
     stds = [_half_power(std / size) for std in PRIOR_STDS]
     rough: Any = dataclasses.replace(inference, tolerance=0.1)
     result = rough.infer(network, likelihood, as_priors(stds, network), data)
@@ -229,12 +231,13 @@ def _regression(
         # The noise is a property of the data; any flexible head with a closed form finds it.
         width = data.x.flatten(1).shape[1]
         network, data = FlatNetwork(random_features(width, _NOISE_WIDTH)), TaskData(
-            data.x.flatten(1), data.y
+            data.x.flatten(1), data.y, data.weights
         )
     features = network.features(data.x).double().cpu().numpy()
     design = np.column_stack([features, np.ones(len(features))])
     targets = data.y.double().reshape(len(data.y), -1).cpu().numpy()
+    weights = None if data.weights is None else data.weights.double().cpu().numpy()
     found = np.array(
-        [maximise_marginal_likelihood(design, column, std) for column in targets.T]
+        [maximise_marginal_likelihood(design, column, std, weights) for column in targets.T]
     )
     return tuple(np.sqrt(np.square(found).mean(0)).tolist())

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.encoding import Encoder
 from ibcl.gaussians import Distribution, Gaussian
 from ibcl.networks import FlatNetwork
@@ -177,11 +178,24 @@ class Model:
         return Bounds(*(_like(x, bound) for bound in bounds))
 
     def uncertainty(
-        self, x: Any, samples: int = DEFAULT_SAMPLES, task: str | None = None
+        self, x: Any, samples: int | None = None, task: str | None = None
     ) -> Uncertainty:
-        """Return total, aleatoric and epistemic uncertainty over models of the region."""
-        outputs = self.predictor.outputs(self._inputs(x, task), self._thetas(max(1, samples)))
-        parts = self.likelihood.uncertainty(outputs)
+        """Return total, aleatoric and epistemic uncertainty.
+
+        Parameters
+        ----------
+        samples
+            How many models of the region to take it over. Where None, a regression whose network is
+            linear in its parameters has it in closed form over all models, exactly; otherwise over
+            64 models.
+        """
+        if samples is None and has_closed_form(self.predictor):
+            inputs = self._inputs(x, task)
+            parts = regression_uncertainty(self.predictor, self.distribution, inputs)
+        else:
+            count = DEFAULT_SAMPLES if samples is None else max(1, samples)
+            outputs = self.predictor.outputs(self._inputs(x, task), self._thetas(count))
+            parts = self.likelihood.uncertainty(outputs)
         if self.encoder is not None and not self.likelihood.classification:
             parts = Uncertainty(*(part * self.encoder.scale**2 for part in parts))
         return Uncertainty(*(_like(x, part) for part in parts))
