@@ -330,12 +330,7 @@ def test_merging_chains_keeps_all_evidence() -> None:
 
 
 DIFFERENCES: dict[str, tuple[Callable[[], ibcl.IBCL], str]] = {
-    "priors": (lambda: learner("b", priors=[1.0]), "priors differ"),
     "number of priors": (lambda: learner("b", priors=[2.5, 2.5]), "priors differ"),
-    "family of priors": (
-        lambda: learner("b", priors=[ibcl.DenseGaussian(torch.zeros(4), torch.eye(4))]),
-        "priors differ",
-    ),
     "likelihood": (lambda: learner("b", likelihood=ibcl.Normal()), "likelihood differs"),
     "pooling": (lambda: learner("b", pooling="mixture"), "pooling differs"),
     "threshold": (lambda: learner("b", d=0.1), "d differs"),
@@ -354,6 +349,19 @@ def test_learners_that_do_not_fit_are_not_merged(
 ) -> None:
     with pytest.raises(ValueError, match=reason):
         ibcl.merge(learner("a"), other(), approximation="rebase")
+
+
+@pytest.mark.parametrize(
+    "prior", [1.0, ibcl.DenseGaussian(torch.zeros(4), torch.eye(4) / 2.5**2)], ids=["std", "family"]
+)
+def test_other_priors_are_only_merged_as_an_approximation(prior: Any) -> None:
+    a, b = learner("a", continual=False), learner("b", continual=False, priors=[prior])
+    with pytest.raises(ValueError, match="priors differ"):
+        ibcl.merge(a, b)
+    merged = ibcl.merge(a, b, approximation="rebase")
+    kept, moved = (x.knowledge.evidence("b", 0).dense() for x in (b, merged))
+    torch.testing.assert_close(moved.precision, kept.precision)
+    torch.testing.assert_close(moved.linear, kept.linear)
 
 
 def test_other_metadata_and_task_ids_are_not_merged() -> None:
