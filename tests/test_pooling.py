@@ -185,6 +185,10 @@ def test_a_prior_without_weight_has_no_influence():
     knowledge.add("a", [DiagonalGaussian([1.0], [0.5]), DiagonalGaussian([4.0], [0.25])])
     q = pool(knowledge, [1.0], "evidence", split={"a": [0.0, 1.0]})
     assert_same_gaussian(q, knowledge.extremes("a")[1])
+    # Nor does its family: what is pooled would otherwise become dense.
+    mixed = KnowledgeBase([first.dense(), second], d=0)
+    mixed.add("a", list(knowledge.extremes("a")))
+    assert isinstance(pool(mixed, [1.0], "evidence", split={"a": [0.0, 1.0]}), DiagonalGaussian)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
