@@ -223,15 +223,14 @@ def _classification(
     return stds[int(np.argmax(result.objectives))]
 
 
-def _regression(
-    network: FlatNetwork, data: TaskData, std: float | None
-) -> tuple[float, float]:
+def _regression(network: FlatNetwork, data: TaskData, std: float | None) -> tuple[float, float]:
     """Return prior std and noise of the largest marginal likelihood, over all outputs alike."""
     if not network.is_linear:
         # The noise is a property of the data; any flexible head with a closed form finds it.
         width = data.x.flatten(1).shape[1]
-        network, data = FlatNetwork(random_features(width, _NOISE_WIDTH)), TaskData(
-            data.x.flatten(1), data.y, data.weights
+        network, data = (
+            FlatNetwork(random_features(width, _NOISE_WIDTH)),
+            TaskData(data.x.flatten(1), data.y, data.weights),
         )
     features = network.features(data.x).double().cpu().numpy()
     design = np.column_stack([features, np.ones(len(features))])

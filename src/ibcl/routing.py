@@ -95,7 +95,9 @@ class Routed:
 
     def settings(self) -> dict[str, Any]:
         """Return what differs from the defaults, to be stored."""
-        return {name: value for name, value in asdict(self).items() if value != getattr(Routed, name)}
+        return {
+            name: value for name, value in asdict(self).items() if value != getattr(Routed, name)
+        }
 
     def heads_rule(self, knowledge: KnowledgeBase) -> str:
         """Return the rule that heads are pooled by."""
