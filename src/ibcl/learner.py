@@ -23,7 +23,7 @@ from ibcl.gaussians import Distribution, Gaussian
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
 from ibcl.inferred_preference import InferredPreference, infer_proportions
 from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.likelihoods import Likelihood
+from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
@@ -147,6 +147,10 @@ class IBCL:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
         if task_incremental is not None and task_incremental < 1:
             raise ValueError(f"task_incremental must be at least 1, not {task_incremental!r}.")
+        if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
+            raise ValueError(
+                f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
+            )
         flat = FlatNetwork(network)
         self.given = Given(
             None if priors is None else tuple(priors),
@@ -461,8 +465,7 @@ class IBCL:
             return None
         labels = data.y.long() if choices.likelihood.classification else None
         moments = Moments.of(features, labels, data.weights)
-        posteriors = sum(posterior.nbytes for posterior in result.posteriors)
-        return moments if rule.keeps_moments(moments, posteriors, self.network) else None
+        return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.

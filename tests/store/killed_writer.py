@@ -29,9 +29,7 @@ def new_learner() -> ibcl.IBCL:
         ibcl.networks.random_features(3, width=8),
         priors=[2.5],
         inference=ibcl.DenseVI(),
-        pooling="evidence",
-        d=0,
-        continual=False,
+        pooling="routed",
     )
 
 

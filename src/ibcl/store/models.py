@@ -102,7 +102,7 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
         fixed = {f"{_FIXED}{name}": value for name, value in network.frozen_state.items()}
         kept = {**predictor.tensors(), **fixed}
     else:
-        kept = model.module().state_dict()
+        kept = {**predictor.tensors(), **network.frozen_state}
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
     contents = entry.model_dump(mode="json")
     contents["checksum"] = _checksum(tensors, contents)
