@@ -83,9 +83,9 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
-    if given.likelihood == "auto" and several and linear:
-        if given.inference is None or isinstance(given.inference, OneVsRestVI):
-            likelihood = OneVsRest()
+    separable = given.inference is None or isinstance(given.inference, OneVsRestVI)
+    if given.likelihood == "auto" and several and linear and separable:
+        likelihood = OneVsRest()
     inference = given.inference
     if inference is None:
         inference = _inference(linear, likelihood)

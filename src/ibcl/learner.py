@@ -625,7 +625,7 @@ class IBCL:
         concentration: float | None = None,
         sample_weight: Any = None,
     ) -> InferredPreference:
-        """Infer a preference from inputs, with or without labels: which tasks do they come from?
+        """Infer a preference from inputs: the shares of the tasks they come from.
 
         Parameters
         ----------
@@ -673,11 +673,10 @@ def make_model(
     predictor: Predictor
     if isinstance(rule, Routed):
         routes = view.routes
-        active = torch.nonzero(vector > 0).flatten().tolist()
         predictor = RoutedNetworks(
             view.network,
             view.answers,
-            routes.means(vector, active),
+            routes.means(weights),
             routes.gate,
             vector,
             routes.seen,
