@@ -83,9 +83,9 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
-    if given.likelihood == "auto" and several and linear:
-        if given.inference is None or isinstance(given.inference, OneVsRestVI):
-            likelihood = OneVsRest()
+    separable = given.inference is None or isinstance(given.inference, OneVsRestVI)
+    if given.likelihood == "auto" and several and linear and separable:
+        likelihood = OneVsRest()
     inference = given.inference
     if inference is None:
         inference = _inference(linear, likelihood)
@@ -223,15 +223,14 @@ def _classification(
     return stds[int(np.argmax(result.objectives))]
 
 
-def _regression(
-    network: FlatNetwork, data: TaskData, std: float | None
-) -> tuple[float, float]:
+def _regression(network: FlatNetwork, data: TaskData, std: float | None) -> tuple[float, float]:
     """Return prior std and noise of the largest marginal likelihood, over all outputs alike."""
     if not network.is_linear:
         # The noise is a property of the data; any flexible head with a closed form finds it.
         width = data.x.flatten(1).shape[1]
-        network, data = FlatNetwork(random_features(width, _NOISE_WIDTH)), TaskData(
-            data.x.flatten(1), data.y, data.weights
+        network, data = (
+            FlatNetwork(random_features(width, _NOISE_WIDTH)),
+            TaskData(data.x.flatten(1), data.y, data.weights),
         )
     features = network.features(data.x).double().cpu().numpy()
     design = np.column_stack([features, np.ones(len(features))])

@@ -349,9 +349,7 @@ class IBCL:
             moments = self._moments(choices, data, result)
             kept = self.knowledge.moments[self.tasks.index(name)]
             both = kept + moments if kept is not None and moments is not None else None
-            return self._replace(
-                name, result, before.samples + data.size, both, before.updates
-            )
+            return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
         self,
@@ -379,9 +377,7 @@ class IBCL:
                 for index in range(len(self.knowledge.priors))
             )
             chained = any(prior is not None for prior in record.priors)
-            result = self._infer(
-                choices, priors, data, record.name, validation, chained, progress
-            )
+            result = self._infer(choices, priors, data, record.name, validation, chained, progress)
             return self._replace(
                 record.name, result, data.size, self._moments(choices, data, result)
             )
@@ -411,9 +407,7 @@ class IBCL:
             x, y = encoder.inputs(x), encoder.labels(y)
         data = as_task(x, y, sample_weight)
         names = self.tasks if task in self.tasks else (*self.tasks, task)
-        inputs = append_task_id(
-            data.x.to(self.network.device), task, names, self.task_incremental
-        )
+        inputs = append_task_id(data.x.to(self.network.device), task, names, self.task_incremental)
         return data._replace(x=inputs, y=data.y.to(self.network.device))
 
     def _settled(self, data: TaskData) -> tuple[Choices, TaskData]:
@@ -453,9 +447,7 @@ class IBCL:
             progress=progress,
         )
 
-    def _moments(
-        self, choices: Choices, data: TaskData, result: InferenceResult
-    ) -> Moments | None:
+    def _moments(self, choices: Choices, data: TaskData, result: InferenceResult) -> Moments | None:
         """Take the moments a gate needs, where the rule keeps them."""
         rule = choices.pooling
         if not isinstance(rule, Routed) or rule.gate == "evidence":
@@ -633,7 +625,7 @@ class IBCL:
         concentration: float | None = None,
         sample_weight: Any = None,
     ) -> InferredPreference:
-        """Infer a preference from inputs, with or without labels: which tasks do they come from?
+        """Infer a preference from inputs: the shares of the tasks they come from.
 
         Parameters
         ----------
@@ -655,13 +647,11 @@ class IBCL:
             labels = view.answers.check(read.y, outputs)
             scores = scores + self._label_densities(view, inputs, labels)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return infer_proportions(
-            scores.cpu().numpy(), view.knowledge.tasks, concentration, counts
-        )
+        return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
 
     @staticmethod
     def _label_densities(view: View, inputs: Tensor, labels: Tensor) -> Tensor:
-        """log p_k(y | x) of every task's head, shape (n, tasks)."""
+        """Log p_k(y | x) of every task's head, shape (n, tasks)."""
         heads, routes = view.routes.uniform_means, view.routes
         tasks = torch.arange(len(heads))
         means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
@@ -683,11 +673,10 @@ def make_model(
     predictor: Predictor
     if isinstance(rule, Routed):
         routes = view.routes
-        active = torch.nonzero(vector > 0).flatten().tolist()
         predictor = RoutedNetworks(
             view.network,
             view.answers,
-            routes.means(vector, active),
+            routes.means(weights),
             routes.gate,
             vector,
             routes.seen,

@@ -5,10 +5,11 @@ distributions, and the best answer there is Bayes' rule,
 
     p(y | x, w) = Σ_k r_k(x, w) p_k(y | x),     r_k(x, w) ∝ w_k p_k(x):
 
-the preference is the prior probability that the next input comes from task k. The gate (`ibcl.gates`)
-gives p_k(x). The head of task k is pooled at the preference (1 − ρ) u + ρ e_k: its own task,
-supported by the others. With u uniform, heads do not depend on w: they are made once a task, and a
-preference costs nothing but its K numbers. At a vertex, w = e_k, the answer is head k's exactly.
+the preference is the prior probability that the next input comes from task k. The gate
+(`ibcl.gates`) gives p_k(x). The head of task k is pooled at the preference (1 − ρ) u + ρ e_k: its
+own task, supported by the others. With u uniform, heads do not depend on w: they are made once a
+task, and a preference costs nothing but its K numbers. At a vertex, w = e_k, there is nothing to
+route and no other task to please: the answer is that of task k's own posterior, exactly.
 
 In natural parameters pooled evidence is linear in the weights, so that all heads share the sum of
 the support, and each adds its own task.
@@ -35,7 +36,7 @@ from ibcl.gates import (
     moment_components,
     quadratic_gate,
 )
-from ibcl.gaussians import Gaussian, IndependentGaussian
+from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
 from ibcl.knowledge import KnowledgeBase
 from ibcl.moments import LARGEST_SUMMED, Moments
 from ibcl.networks import FlatNetwork
@@ -43,6 +44,8 @@ from ibcl.pooling import EvidencePooling, pooling_rule, register_rule, split_wei
 
 GATES = ("auto", "moments", "evidence")
 HEADS = ("uniform", "preference")
+# The rule that gives back a task's posterior at its vertex.
+VERTEX = "wasserstein"
 # Moments are kept beside posteriors where they take at most so many times their bytes.
 _MOMENTS_TO_POSTERIORS = 2.5
 
@@ -95,7 +98,9 @@ class Routed:
 
     def settings(self) -> dict[str, Any]:
         """Return what differs from the defaults, to be stored."""
-        return {name: value for name, value in asdict(self).items() if value != getattr(Routed, name)}
+        return {
+            name: value for name, value in asdict(self).items() if value != getattr(Routed, name)
+        }
 
     def heads_rule(self, knowledge: KnowledgeBase) -> str:
         """Return the rule that heads are pooled by."""
@@ -116,12 +121,13 @@ class Routed:
         row[task] += own
         return split_weights(knowledge, row)
 
-    def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Gaussian:
+    def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
         """Return the joint distribution of the heads that the preference gives any weight."""
         preference = weights.sum(-1)
         active = torch.nonzero(preference > 0).flatten().tolist()
-        heads = self.head_distributions(knowledge, preference, active)
-        return heads[0] if len(heads) == 1 else IndependentGaussian(heads)
+        if len(active) == 1:
+            return pooling_rule(VERTEX).pool(knowledge, weights)
+        return IndependentGaussian(self.head_distributions(knowledge, preference, active))
 
     def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
         """Return the parameters of all tasks' heads, one after another: shape (n, tasks · D)."""
@@ -240,11 +246,21 @@ class Routes:
         support = torch.full((tasks,), 1 / tasks, dtype=torch.float64)
         return self.rule.head_means(self.knowledge, support, list(range(tasks)))
 
-    def means(self, preference: Tensor, tasks: list[int]) -> Tensor:
-        """Return the means of these tasks' heads under a preference."""
+    def means(self, weights: Tensor) -> Tensor:
+        """Return the means of the heads that weights β give any weight, shape (heads, D)."""
+        preference = weights.sum(-1)
+        tasks = torch.nonzero(preference > 0).flatten().tolist()
+        if len(tasks) == 1:
+            return pooling_rule(VERTEX).means(self.knowledge, weights[None])
         if self.rule.heads == "uniform":
             return self.uniform_means[tasks]
         return self.rule.head_means(self.knowledge, preference, tasks)
+
+    @cached_property
+    def posterior_means(self) -> Tensor:
+        """Means at every task's vertex, shape (tasks, D)."""
+        vertices = torch.eye(len(self.knowledge.tasks), dtype=torch.float64)
+        return pooling_rule(VERTEX).means(self.knowledge, split_weights(self.knowledge, vertices))
 
     @cached_property
     def seen(self) -> Tensor | None:

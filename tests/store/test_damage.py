@@ -29,15 +29,13 @@ def assert_refused(folder: Path, reason: str | None = None) -> None:
     assert "\n" not in text
 
 
-def replace_posterior(
-    folder: Path, data: bytes, position: int = 0, **changes: str | None
-) -> None:
+def replace_posterior(folder: Path, data: bytes, position: int = 0, **changes: str | None) -> None:
     """Put other bytes in a posterior's place, with the right name and size."""
     name = hashlib.sha256(data).hexdigest()
     (folder / "posteriors" / f"{name}.safetensors").write_bytes(data)
 
     def change(contents: Contents) -> None:
-        contents["posteriors"][position].update(sha256=name, bytes=len(data), family=None)
+        contents["posteriors"][position].update(sha256=name, bytes=len(data), **changes)
 
     rewrite(folder, change)
 

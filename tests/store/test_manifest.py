@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learners import assert_same_learner, files, inputs, learn, load, make, parameters, rewrite
+from learners import assert_same_learner, files, inputs, learn, load, make, rewrite
 from pydantic import ValidationError
 
 import ibcl
@@ -205,6 +205,9 @@ def test_what_is_declared_is_bounded_by_what_is_stored(described: bool) -> None:
     manifest(network=network(largest))
     with pytest.raises(ValidationError, match="larger than what is stored"):
         manifest(network=network(largest + 1))
+    manifest(network=network(2**28), posteriors=[entry(2, 2**30)])
+    with pytest.raises(ValidationError, match="less than or equal to 268435456"):
+        manifest(network=network(2**28 + 1), posteriors=[entry(2, 2**31)])
     enough = (2 + described) * (largest + 1)
     manifest(network=network(largest + 1), posteriors=[entry(2, enough - 100)])
     with pytest.raises(ValidationError, match="larger than what is stored"):
@@ -322,7 +325,8 @@ def test_format_1_is_read_and_written_again_as_format_2(tmp_path: Path) -> None:
     assert loaded.likelihood == ibcl.Normal(0.3)
     expected = learn(make("regression", continual=True), "regression", "ab")
     for ours, theirs in zip(loaded.knowledge.stored, expected.knowledge.stored, strict=True):
-        for value, other in zip(parameters(ours), parameters(theirs), strict=True):
+        for name, value in ours.tensors().items():
+            other = theirs.tensors()[name]
             assert torch.allclose(value.double(), other.double(), rtol=1e-2, atol=1e-2)
     before = {name for name in files(folder) if name != "manifest.json"}
     loaded.save(folder)

@@ -146,10 +146,10 @@ class Likelihood(ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Separated:
-    """The likelihood of one output alone, with its labels; none where they say nothing of it."""
+    """The likelihood of one output alone, with its labels."""
 
     likelihood: Likelihood
-    y: Tensor | None
+    y: Tensor
 
 
 def refusal(expected: str, y: Tensor) -> ValueError:

@@ -57,13 +57,5 @@ class OneVsRest(Categorical):
         )
 
     def separate(self, y: Tensor, outputs: int) -> Sequence[Separated]:
-        """Split into one Bernoulli a class; a class that never occurs is told nothing of.
-
-        A task without a class has not been asked about it: that none of its samples belongs to
-        the class is how the task was made, and would speak against what other tasks say of it.
-        """
-        present = set(torch.unique(y).tolist())
-        return [
-            Separated(Bernoulli(), (y == c).float() if c in present else None)
-            for c in range(outputs)
-        ]
+        """Split into one Bernoulli a class."""
+        return [Separated(Bernoulli(), (y == c).float()) for c in range(outputs)]
