@@ -101,7 +101,7 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
         if priors is None and closed_form:
             priors = (std,)
             reasons["priors"] = f"{std:.3g}, of the largest marginal likelihood"
-    if priors is None and closed_form:
+    if priors is None and closed_form and isinstance(inference, DenseVI):
         priors = (_classification(network, likelihood, inference, checked),)
         reasons["priors"] = f"{priors[0]:.3g}, of the largest evidence among {len(PRIOR_STDS)}"
     if priors is None:

@@ -52,7 +52,7 @@ def predict_blocks(
         answers = _AnswersByParameters(view, inputs)
     width = max(1, len(inputs) * answers.columns)
     size = max(1, len(users)) if numbers is None else max(1, numbers // width)
-    for block in users.split(size):
+    for block in torch.split(users, size):
         yield answers.of(block)
 
 
@@ -76,7 +76,7 @@ class _AnswersByParameters:
         rule, knowledge = self.view.pooling, self.view.knowledge
         size = max(1, _MODEL_NUMBERS // max(knowledge.dimension, 2 * len(self.inputs)))
         found = []
-        for block in users.split(size):
+        for block in torch.split(users, size):
             thetas = rule.means(knowledge, split_weights(knowledge, block))
             predictor = SingleNetwork(self.view.network, self.view.answers, thetas[0])
             found.append(predictor.means(self.inputs, thetas).float())
