@@ -100,7 +100,7 @@ def test_an_outlier_that_cannot_be_computed_with(refuse, succeed, knowledge_base
     frame.loc[2, "b"] = 1e20
     frame.to_csv("t.csv", index=False)
     # In the first task it is only a large scale.
-    assert succeed("learn", "kb", "t.csv", "--label", "verdict")["samples"] == 80
+    assert succeed("learn", "other", "t.csv", "--label", "verdict")["samples"] == 80
     sentence = refuse("predict", knowledge_base, "t.csv", "--preference", "sun")
     assert "'b' holds 1e+20 in row 3" in sentence
     assert "'b'" in refuse("learn", knowledge_base, "t.csv", "--label", "verdict")
