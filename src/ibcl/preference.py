@@ -41,6 +41,11 @@ class Preference(Mapping[str, float]):
                 raise ValueError(
                     f"The weight of task {task!r} must be finite and not negative, not {value}."
                 )
+            if value > 1 + TOLERANCE:
+                raise ValueError(
+                    "The weights of a preference must sum to 1, but that of task "
+                    f"{task!r} alone is {value:.6g}."
+                )
             checked[str(task)] = value
         total = math.fsum(checked.values())
         if abs(total - 1) > TOLERANCE:

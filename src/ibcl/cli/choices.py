@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from importlib import import_module
 
 
 def _networks() -> Iterable[str]:
@@ -19,7 +20,8 @@ def _inferences() -> Iterable[str]:
 
 
 def _poolings() -> Iterable[str]:
-    # Imported for the rule that it registers.
+    # One rule lives in a module of its own, which registers it.
+    import_module("ibcl.routing")
     from ibcl.pooling import RULES
 
     return RULES

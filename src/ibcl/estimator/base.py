@@ -198,4 +198,5 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
 def _rows(table: Any, rows: NDArray[np.intp]) -> Any:
     if isinstance(table, pd.DataFrame):
         return table.iloc[rows]
-    return table.tocsr()[rows] if sparse.issparse(table) else table[rows]
+    sparse_table = isinstance(table, sparse.sparray | sparse.spmatrix)
+    return table.tocsr()[rows] if sparse_table else table[rows]
