@@ -132,7 +132,7 @@ def token(
         emit({"revoked": revoke}, as_json, f"Revoked {revoke}.")
     elif show:
         found = [
-            {"id": t.id, "user": t.user, "created": t.created.isoformat()} for t in tokens.list()
+            {"id": t.id, "user": t.user, "created": t.created.isoformat()} for t in tokens.facts()
         ]
         rows = [tuple(facts.values()) for facts in found]
         emit({"tokens": found}, as_json, table("Tokens", ("id", "user", "created"), rows))

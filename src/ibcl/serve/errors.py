@@ -16,11 +16,11 @@ class Refusal(Exception):  # noqa: N818
 
 
 def readable(text: str) -> str:
-    """Return one line of text that any reader of JSON can take, however odd what it quotes.
+    r"""Return one line of text that any reader of JSON can take, however odd what it quotes.
 
     Examples
     --------
-    >>> readable("no\\nsuch\\ud800task")
+    >>> readable("no\nsuch\ud800task")
     'no such?task'
     """
     return " ".join(text.encode("utf-8", "replace").decode().split())[:1000]

@@ -85,7 +85,7 @@ class Tokens:
         self.refresh()
         return bool(removed)
 
-    def list(self) -> list[TokenFacts]:
+    def facts(self) -> list[TokenFacts]:
         """Return all tokens, the oldest first."""
         table = database.tokens
         with self._engine.connect() as connection:

@@ -131,7 +131,7 @@ class Versions:
                 self._loaded.popitem(last=False)
             return served
 
-    def list(self) -> list[VersionFacts]:
+    def facts(self) -> list[VersionFacts]:
         """Return all versions kept, the oldest first."""
         with self._lock:
             return [

@@ -1,4 +1,4 @@
-"""Is the service there, can it answer, what does it know, and how is it doing?"""
+"""Whether the service is there and can answer, what it knows, and how it is doing."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def list_tokens(request: Request) -> TokenList:
     check_administrator(request)
     service = service_of(request)
     loop = asyncio.get_running_loop()
-    found = await loop.run_in_executor(service.working, service.tokens.list)
+    found = await loop.run_in_executor(service.working, service.tokens.facts)
     return TokenList(tokens=[Token(**token._asdict()) for token in found])
 
 

@@ -22,7 +22,7 @@ async def list_versions(request: Request) -> VersionList:
     return VersionList(
         versions=[
             Version(version=v.version, tasks=list(v.tasks), active=v.active, newest=v.newest)
-            for v in versions.list()
+            for v in versions.facts()
         ],
         following=versions.pinned is None,
     )
