@@ -4,7 +4,7 @@ Learn tasks one by one, and turn any preference between them into a model at onc
 
 >>> import ibcl, torch
 >>> x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
->>> learner = ibcl.IBCL(ibcl.networks.linear(4), inference=ibcl.DenseVI(), pooling="evidence")
+>>> learner = ibcl.IBCL(ibcl.networks.linear(4))
 >>> record = learner.learn(x, x[:, 0] > 0, task="sci-fi")
 >>> record = learner.learn(x, x[:, 1] > 0, task="documentary")
 
@@ -14,8 +14,7 @@ A preference is a probability vector over the tasks; its model needs no data and
 >>> model.predict_proba(x).shape
 torch.Size([300, 2])
 
-Every model comes with the smallest region of parameters that holds the right one with probability
-1 − α:
+Every model comes with the smallest region of parameters that has the credibility 1 − α:
 
 >>> thetas = model.region.sample(3)
 >>> model.region.contains(thetas)
@@ -23,22 +22,31 @@ tensor([True, True, True])
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from ibcl import networks
     from ibcl.estimator import IBCLClassifier, IBCLRegressor
-    from ibcl.gaussians import DenseGaussian, DiagonalGaussian
+    from ibcl.gaussians import (
+        BlockDiagonalGaussian,
+        DenseGaussian,
+        DiagonalGaussian,
+        LowRankGaussian,
+    )
     from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
     from ibcl.knowledge import KnowledgeBase
+    from ibcl.inferred_preference import InferredPreference
     from ibcl.learner import IBCL
-    from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest
+    from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest, Poisson
     from ibcl.mixture import Mixture
     from ibcl.model import Model
     from ibcl.pooling import EvidenceWarning, pool
     from ibcl.preference import Preference, sample_preferences
     from ibcl.region import HighestDensityRegion
     from ibcl.revision import merge
+    from ibcl.routing import Routed
     from ibcl.store import StoreError, load, load_model
     from ibcl.uncertainty import expected_calibration_error
 else:
@@ -46,17 +54,24 @@ else:
     # name is imported from its home when it is first asked for.
     _HOMES = {
         "estimator": ("IBCLClassifier", "IBCLRegressor"),
-        "gaussians": ("DenseGaussian", "DiagonalGaussian"),
+        "gaussians": (
+            "BlockDiagonalGaussian",
+            "DenseGaussian",
+            "DiagonalGaussian",
+            "LowRankGaussian",
+        ),
         "mixture": ("Mixture",),
         "inference": ("DenseVI", "MeanFieldVI", "OneVsRestVI"),
         "knowledge": ("KnowledgeBase",),
         "learner": ("IBCL",),
-        "likelihoods": ("Bernoulli", "Categorical", "Normal", "OneVsRest"),
+        "inferred_preference": ("InferredPreference",),
+        "likelihoods": ("Bernoulli", "Categorical", "Normal", "OneVsRest", "Poisson"),
         "model": ("Model",),
         "pooling": ("EvidenceWarning", "pool"),
         "preference": ("Preference", "sample_preferences"),
         "region": ("HighestDensityRegion",),
         "revision": ("merge",),
+        "routing": ("Routed",),
         "store": ("StoreError", "load", "load_model"),
         "uncertainty": ("expected_calibration_error",),
     }
@@ -64,6 +79,8 @@ else:
     def __getattr__(name: str) -> object:
         if name == "networks":
             return import_module("ibcl.networks")
+        if name == "__version__":
+            return version("ibcl")
         for home, names in _HOMES.items():
             if name in names:
                 value = getattr(import_module(f"ibcl.{home}"), name)
@@ -79,6 +96,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "IBCL",
     "Bernoulli",
+    "BlockDiagonalGaussian",
     "Categorical",
     "DenseGaussian",
     "DenseVI",
@@ -87,14 +105,18 @@ __all__ = [
     "HighestDensityRegion",
     "IBCLClassifier",
     "IBCLRegressor",
+    "InferredPreference",
     "KnowledgeBase",
+    "LowRankGaussian",
     "MeanFieldVI",
     "Mixture",
     "Model",
     "Normal",
     "OneVsRest",
     "OneVsRestVI",
+    "Poisson",
     "Preference",
+    "Routed",
     "StoreError",
     "expected_calibration_error",
     "load",

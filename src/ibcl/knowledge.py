@@ -20,7 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ibcl.gaussians import DiagonalGaussian, Gaussian, NaturalParameters
+from ibcl.gaussians import Gaussian, NaturalParameters, linear_combination
+from ibcl.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class KnowledgeBase:
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> prior = DiagonalGaussian([0.0], [1.0])
     >>> knowledge = KnowledgeBase([prior], d=0.1)
     >>> knowledge.add("a", [DiagonalGaussian([1.0], [0.5])]).pointers
@@ -81,7 +83,7 @@ class KnowledgeBase:
         if not priors:
             raise ValueError("A knowledge base needs at least one prior.")
         for prior in priors:
-            priors[0]._same_dimension(prior)
+            priors[0].check_same_dimension(prior)
         if not 0 <= d < math.inf:
             raise ValueError(f"The distance threshold d must be finite and not negative, not {d}.")
         self.priors = tuple(priors)
@@ -89,6 +91,16 @@ class KnowledgeBase:
         self.continual = continual
         self.stored: tuple[Gaussian, ...] = ()
         self.records: tuple[TaskRecord, ...] = ()
+        self.moments: tuple[Moments | None, ...] = ()
+        """Moments of each task's features, where a gate needs them."""
+
+    def __copy__(self) -> KnowledgeBase:
+        """Return another knowledge base that knows the same; adding to it leaves this one alone."""
+        other = KnowledgeBase(self.priors, self.d, self.continual)
+        other.restore(self.stored, self.records, self.moments)
+        # Evidence of the tasks both know is the same, and costly enough to keep.
+        other.factors.update(self.factors)
+        return other
 
     def __repr__(self) -> str:
         return (
@@ -108,8 +120,9 @@ class KnowledgeBase:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored posteriors."""
-        return sum(posterior.nbytes for posterior in self.stored)
+        """Bytes of the stored posteriors, and of moments."""
+        moments = sum(kept.nbytes for kept in self.moments if kept is not None)
+        return moments + sum(posterior.nbytes for posterior in self.stored)
 
     def record(self, task: str) -> TaskRecord:
         """Return the record of a task."""
@@ -157,7 +170,12 @@ class KnowledgeBase:
         return best and (best[0], best[1] / math.sqrt(self.dimension))
 
     def add(
-        self, task: str, posteriors: Sequence[Gaussian], samples: int = 0, updates: int = 0
+        self,
+        task: str,
+        posteriors: Sequence[Gaussian],
+        samples: int = 0,
+        updates: int = 0,
+        moments: Moments | None = None,
     ) -> TaskRecord:
         """Update the credal set with a task's m learnt posteriors (Algorithm 1, lines 6 to 13)."""
         self.check_new(task)
@@ -166,7 +184,7 @@ class KnowledgeBase:
                 f"Expected {len(self.priors)} posteriors, one a prior, not {len(posteriors)}."
             )
         for posterior in posteriors:
-            self.priors[0]._same_dimension(posterior)
+            self.priors[0].check_same_dimension(posterior)
         # Without a threshold no distance can matter, and dense ones are costly: see `report`.
         found = [self.nearest(posterior) if self.d else None for posterior in posteriors]
         pointers = tuple(near is not None and near[1] < self.d for near in found)
@@ -188,7 +206,7 @@ class KnowledgeBase:
             samples=samples,
             updates=updates,
         )
-        self.restore(tuple(stored), (*self.records, record))
+        self.restore(tuple(stored), (*self.records, record), (*self.moments, moments))
         return record
 
     def check_new(self, task: str) -> None:
@@ -200,11 +218,27 @@ class KnowledgeBase:
         if task in self.tasks:
             raise ValueError(f"Task {task!r} has been learnt already; give the new one its name.")
 
-    def restore(self, stored: tuple[Gaussian, ...], records: tuple[TaskRecord, ...]) -> None:
-        """Replace what is known at once, so that no reader sees half of it."""
+    def restore(
+        self,
+        stored: tuple[Gaussian, ...],
+        records: tuple[TaskRecord, ...],
+        moments: tuple[Moments | None, ...] | None = None,
+    ) -> None:
+        """Replace what is known; without moments, no task has any."""
         self.stored, self.records = stored, records
-        for name in ("stacked_means", "stacked_stds", "factors"):
+        self.moments = (None,) * len(records) if moments is None else moments
+        for name in ("stacked_means", "factors", "correlated"):
             self.__dict__.pop(name, None)
+
+    @cached_property
+    def correlated(self) -> bool:
+        """Whether the posteriors know how parameters depend on each other, as evidence needs."""
+        return all(posterior.as_diagonal() is None for posterior in self.stored)
+
+    def task_evidence(self, task: str) -> NaturalParameters:
+        """Return the task's likelihood as one factor: the mean over its m extremes."""
+        m = len(self.priors)
+        return linear_combination((1 / m, self.evidence(task, index)) for index in range(m))
 
     def prior_of(self, task: str, index: int) -> Gaussian:
         """Return the prior that the task's extreme element of this index was learnt from."""
@@ -219,13 +253,8 @@ class KnowledgeBase:
         """
         known = self.factors.get((task, index))
         if known is None:
-            after = self.extremes(task)[index].natural_parameters()
-            before = self.prior_of(task, index).natural_parameters()
-            if after.precision.ndim != before.precision.ndim:
-                after, before = after.dense(), before.dense()
-            known = NaturalParameters(
-                after.linear - before.linear, after.precision - before.precision
-            )
+            after, before = self.extremes(task)[index], self.prior_of(task, index)
+            known = after.natural_parameters() - before.natural_parameters()
             self.factors[task, index] = known
         return known
 
@@ -240,17 +269,6 @@ class KnowledgeBase:
         return torch.stack(
             [torch.stack([q.mean for q in self.extremes(task)]) for task in self.tasks]
         )
-
-    @cached_property
-    def stacked_stds(self) -> Tensor | None:
-        """Standard deviations of all tasks' extremes, shape (tasks, m, D); None if any is dense."""
-        stds = []
-        for task in self.tasks:
-            extremes = [q for q in self.extremes(task) if isinstance(q, DiagonalGaussian)]
-            if len(extremes) < len(self.priors):
-                return None
-            stds.append(torch.stack([q.std for q in extremes]))
-        return torch.stack(stds)
 
     def report(self) -> list[Growth]:
         """Return the size of the knowledge base after every task (the buffer-growth figure)."""

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import copy
+import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl.gaussians import DiagonalGaussian, Gaussian
-from ibcl.inference import Inference, MeanFieldVI, Progress
+from ibcl.choices import Choices, Given, as_priors, as_rule, decide
+from ibcl.encoding import Encoder
+from ibcl.gaussians import Distribution, Gaussian
+from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
+from ibcl.inferred_preference import InferredPreference, infer_proportions
 from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.likelihoods import Likelihood, choose
-from ibcl.model import Model
+from ibcl.likelihoods import Likelihood
+from ibcl.many import predict_blocks
+from ibcl.model import CredalSet, Model
+from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import pooling_rule, split_weights
+from ibcl.pooling import split_weights
+from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork, head_means
 from ibcl.preference import Preference, preference_matrix
+from ibcl.routing import Routed
 from ibcl.tasks import TaskData, as_task
+from ibcl.view import View, append_task_id
+
+log = logging.getLogger("ibcl")
 
 
 class ModelBlock(NamedTuple):
@@ -33,8 +45,38 @@ class ModelBlock(NamedTuple):
     thetas: Tensor
 
 
+class Snapshot(NamedTuple):
+    """All that is kept of a learner on disk, at one moment."""
+
+    view: View
+    given: Given
+    inference: Inference | None
+    metadata: dict[str, Any]
+
+    def provenance(self) -> dict[str, Any]:
+        """Say where a model made from this comes from."""
+        from ibcl import store
+
+        return {
+            "pooling": self.view.pooling_name,
+            "task_incremental": self.view.task_incremental,
+            "knowledge": store.digest(self),
+            "metadata": self.metadata,
+        }
+
+
+class _State(NamedTuple):
+    """What is published at once, so that no thread sees half of it."""
+
+    view: View
+    choices: Choices | None
+
+
 class IBCL:
     """Imprecise Bayesian continual learning.
+
+    Everything may be used from any number of threads at once: models, and whatever only reads,
+    never wait; whatever changes the learner waits for its turn.
 
     Parameters
     ----------
@@ -45,16 +87,18 @@ class IBCL:
     inference
         `MeanFieldVI` for any network, `DenseVI` for heads linear in their parameters.
     pooling
-        ``"wasserstein"`` (the paper's), ``"mixture"`` or ``"evidence"``.
+        ``"routed"`` (the most accurate), ``"evidence"``, ``"wasserstein"`` (the paper's) or
+        ``"mixture"``; or `Routed` with settings of its own.
     d
         Posteriors within this distance (W2/√D) of a stored one are not stored again.
     alpha
-        The highest density region holds the right parameters with probability 1 − alpha.
+        The highest density region has the credibility 1 − alpha: that mass of q_w.
     seed
         Fixes everything random.
     likelihood
         ``"auto"`` chooses by the first task's labels; or ``"bernoulli"``, ``"categorical"``,
-        ``"gaussian"``, or an object of `ibcl.likelihoods`, such as ``Normal(noise=0.1)``.
+        ``"one_vs_rest"``, ``"gaussian"``, ``"poisson"``, or an object of `ibcl.likelihoods`, such
+        as ``Normal(noise=0.1)``.
     continual
         False learns every task from the initial priors, not from the previous task's posteriors.
     task_incremental
@@ -62,63 +106,167 @@ class IBCL:
         one-hot task id is appended to x, so the network needs as many inputs more.
     autosave
         A folder to save to whenever a task has been learnt or forgotten.
+    encoder
+        Turns a user's rows into the network's inputs and its answers into the user's classes and
+        units, such as `ibcl.tabular.Schema`; kept with the learner on disk.
+
+    What is None is chosen when the first task is learnt, for the network and the data it is given
+    (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
 
     Examples
     --------
     >>> import ibcl
     >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-    >>> learner = ibcl.IBCL(ibcl.networks.linear(3), inference=ibcl.DenseVI(), pooling="evidence")
+    >>> learner = ibcl.IBCL(ibcl.networks.linear(3))
     >>> _ = learner.learn(x, x[:, 0] > 0, task="first")
     >>> _ = learner.learn(x, x[:, 1] > 0, task="second")
     >>> model = learner.model({"first": 1.0, "second": 0.0})
     >>> float((model.predict(x) == (x[:, 0] > 0)).float().mean()) > 0.95
     True
+    >>> learner.choices["inference"]
+    'DenseVI(...), since the network is linear in its parameters'
     """
 
     def __init__(
         self,
         network: nn.Module,
-        priors: Sequence[float | Gaussian] = (2.5,),
+        priors: Sequence[float | Gaussian] | None = None,
         inference: Inference | None = None,
-        pooling: str = "wasserstein",
-        d: float = 0.012,
+        pooling: str | Routed | None = None,
+        d: float | None = None,
         alpha: float = 0.01,
         seed: int = 0,
         *,
         likelihood: str | Likelihood = "auto",
-        continual: bool = True,
+        continual: bool | None = None,
         task_incremental: int | None = None,
         autosave: str | PathLike[str] | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
-        self.network = FlatNetwork(network)
-        self.inference: Inference = MeanFieldVI() if inference is None else inference
-        pooling_rule(pooling)
         if not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
         if task_incremental is not None and task_incremental < 1:
             raise ValueError(f"task_incremental must be at least 1, not {task_incremental!r}.")
-        self.pooling, self.alpha, self.seed = pooling, alpha, seed
-        self.likelihood = likelihood
-        self.task_incremental = task_incremental
-        self.knowledge = KnowledgeBase(
-            [_prior(value, self.network.dimension) for value in priors], d, continual
+        flat = FlatNetwork(network)
+        self.given = Given(
+            None if priors is None else tuple(priors),
+            inference,
+            pooling,
+            d,
+            continual,
+            likelihood,
+            task_incremental,
         )
+        """What the user settled; None where it was left open."""
         self.metadata: dict[str, Any] = {}
         """Anything JSON can hold, kept with the learner on disk."""
         self.storage = "exact"
         """How dense posteriors are kept on disk; see `save`."""
         self.revisions: dict[Path, str] = {}
         """The revision last read from or written to each folder; see `ibcl.store`."""
+        self._writing = threading.RLock()
+        rule, name = as_rule(Routed() if pooling is None else pooling)
+        knowledge = KnowledgeBase(
+            as_priors((1.0,) if priors is None else tuple(priors), flat),
+            0.0 if d is None else d,
+            bool(continual),
+        )
+        view = View(flat, knowledge, None, rule, name, alpha, seed, task_incremental, encoder)
+        self._state = _State(view, None)
         self.autosave = None if autosave is None else Path(autosave)
         self._check_autosave()
 
+    @classmethod
+    def as_in_paper(cls, network: nn.Module, seed: int = 0, **settings: Any) -> Self:
+        """Make a learner with the paper's setting: mean field, one prior, barycentre, d = 0.012.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> ibcl.IBCL.as_in_paper(ibcl.networks.mlp(512, hidden=64)).pooling
+        'wasserstein'
+        """
+        paper: dict[str, Any] = {
+            "priors": [2.5],
+            "inference": MeanFieldVI(),
+            "pooling": "wasserstein",
+            "d": 0.012,
+            "continual": True,
+        }
+        return cls(network, seed=seed, **(paper | settings))
+
     def __repr__(self) -> str:
         return f"IBCL({self.knowledge!r}, pooling={self.pooling!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_writing"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._writing = threading.RLock()
+
+    @property
+    def view(self) -> View:
+        """All that models are made from, as it is now; it never changes."""
+        return self._state.view
+
+    @property
+    def network(self) -> FlatNetwork:
+        """The network, as a function of its flat parameters."""
+        return self.view.network
+
+    @property
+    def knowledge(self) -> KnowledgeBase:
+        """What is known of the tasks learnt so far; a later task makes another one."""
+        return self.view.knowledge
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks learnt so far."""
         return self.knowledge.tasks
+
+    @property
+    def likelihood(self) -> str | Likelihood:
+        """The likelihood, or what it will be chosen by."""
+        return self.view.likelihood or self.given.likelihood
+
+    @property
+    def inference(self) -> Inference | None:
+        """The inference method; None while it is open."""
+        choices = self._state.choices
+        return self.given.inference if choices is None else choices.inference
+
+    @property
+    def pooling(self) -> str | None:
+        """Name of the pooling rule; None while it is open."""
+        settled = self._state.choices is not None or self.given.pooling is not None
+        return self.view.pooling_name if settled else None
+
+    @property
+    def alpha(self) -> float:
+        """1 − the credibility of regions."""
+        return self.view.alpha
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything random."""
+        return self.view.seed
+
+    @property
+    def task_incremental(self) -> int | None:
+        """The largest number of tasks, if the network is told them."""
+        return self.view.task_incremental
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """What turns a user's rows into inputs."""
+        return self.view.encoder
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What was left open: what was chosen for it, and why; empty before the first task."""
+        choices = self._state.choices
+        return {} if choices is None else dict(choices.reasons)
 
     def learn(
         self,
@@ -127,6 +275,8 @@ class IBCL:
         task: str | None = None,
         validation: Any = None,
         progress: Callable[[Progress], Any] | None = None,
+        *,
+        sample_weight: Any = None,
     ) -> TaskRecord:
         """Learn one task (Algorithm 1); nothing changes if it fails.
 
@@ -140,35 +290,179 @@ class IBCL:
             A pair (x, y) or a `Dataset`, for early stopping.
         progress
             Called with a `Progress` as inference goes on.
+        sample_weight
+            What each sample counts for: 2 is the same sample twice.
         """
-        name = self._next_name() if task is None else task
-        self.knowledge.check_new(name)
+        with self._writing:
+            name = self._next_name() if task is None else task
+            self.knowledge.check_new(name)
+            self._check_autosave()
+            data = self._read(x, y, name, sample_weight)
+            choices, data = self._settled(data)
+            knowledge = copy.copy(self.knowledge)
+            if not knowledge.records:
+                knowledge = KnowledgeBase(choices.priors, choices.d, choices.continual)
+            chained = knowledge.continual and bool(knowledge.records)
+            result = self._infer(
+                choices, knowledge.next_priors(), data, name, validation, chained, progress
+            )
+            record = knowledge.add(
+                name,
+                result.posteriors,
+                samples=data.size,
+                updates=result.updates,
+                moments=self._moments(choices, data, result),
+            )
+            self._publish(knowledge, choices)
+        return record
+
+    def extend(
+        self,
+        x: Any,
+        y: Any = None,
+        task: str | None = None,
+        progress: Callable[[Progress], Any] | None = None,
+        *,
+        sample_weight: Any = None,
+    ) -> TaskRecord:
+        """Learn another batch of a task: its posterior so far is the prior of what is new.
+
+        Exact for linear-Gaussian models; the task's moments are those of all batches together.
+
+        Parameters
+        ----------
+        task
+            Its name; the last task's without one. It must be one that no later task was learnt
+            from: any task where tasks are learnt apart, else the last.
+        """
+        with self._writing:
+            name = self.tasks[-1] if task is None and self.tasks else str(task)
+            before = self.knowledge.record(name)
+            data = self._read(x, y, name, sample_weight)
+            choices, data = self._settled(data)
+            priors = self.knowledge.extremes(name)
+            result = self._infer(choices, priors, data, name, None, True, progress)
+            moments = self._moments(choices, data, result)
+            kept = self.knowledge.moments[self.tasks.index(name)]
+            both = kept + moments if kept is not None and moments is not None else None
+            return self._replace(
+                name, result, before.samples + data.size, both, before.updates
+            )
+
+    def replace(
+        self,
+        x: Any,
+        y: Any = None,
+        task: str | None = None,
+        validation: Any = None,
+        progress: Callable[[Progress], Any] | None = None,
+        *,
+        sample_weight: Any = None,
+    ) -> TaskRecord:
+        """Learn a task anew, in its place, as if what it was learnt from had never been seen.
+
+        Parameters
+        ----------
+        task
+            Its name; it must be one that no later task was learnt from, as for `forget`.
+        """
+        with self._writing:
+            record = self.knowledge.record(str(task))
+            data = self._read(x, y, record.name, sample_weight)
+            choices, data = self._settled(data)
+            priors = tuple(
+                self.knowledge.prior_of(record.name, index)
+                for index in range(len(self.knowledge.priors))
+            )
+            chained = any(prior is not None for prior in record.priors)
+            result = self._infer(
+                choices, priors, data, record.name, validation, chained, progress
+            )
+            return self._replace(
+                record.name, result, data.size, self._moments(choices, data, result)
+            )
+
+    def _replace(
+        self,
+        task: str,
+        result: InferenceResult,
+        samples: int,
+        moments: Moments | None,
+        updates: int = 0,
+    ) -> TaskRecord:
+        from ibcl import revision
+
         self._check_autosave()
-        data = self._encoded(as_task(x, y), name)
-        with torch.no_grad():
-            outputs = self._try_network(data.x[:1])
-        likelihood = choose(self.likelihood, data.y, outputs)
-        data = TaskData(data.x, likelihood.check(data.y, outputs))
+        knowledge = copy.copy(self.knowledge)
+        record = revision.replace_task(
+            knowledge, task, result.posteriors, samples, updates + result.updates, moments
+        )
+        self._publish(knowledge, self._state.choices)
+        return record
+
+    def _read(self, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
+        """Read a user's samples as the network's inputs and labels."""
+        encoder = self.encoder
+        if encoder is not None:
+            x, y = encoder.inputs(x), encoder.labels(y)
+        data = as_task(x, y, sample_weight)
+        names = self.tasks if task in self.tasks else (*self.tasks, task)
+        inputs = append_task_id(
+            data.x.to(self.network.device), task, names, self.task_incremental
+        )
+        return data._replace(x=inputs, y=data.y.to(self.network.device))
+
+    def _settled(self, data: TaskData) -> tuple[Choices, TaskData]:
+        """Settle what is open, if this is the first task, and check the labels."""
+        outputs = self.network.check_inputs(data.x)
+        choices = self._state.choices
+        if choices is None:
+            choices = decide(self.network, data, outputs, self.given)
+            for setting, reason in choices.reasons.items():
+                log.info("%s: %s", setting, reason)
+        return choices, data._replace(y=choices.likelihood.check(data.y, outputs))
+
+    def _infer(
+        self,
+        choices: Choices,
+        priors: Sequence[Gaussian],
+        data: TaskData,
+        task: str,
+        validation: Any,
+        start_from_prior: bool,
+        progress: Callable[[Progress], Any] | None,
+    ) -> InferenceResult:
+        held_out = None
         if validation is not None:
-            pair = validation if isinstance(validation, tuple | list) else (validation,)
-            checked = self._encoded(as_task(*pair), name)
-            validation = TaskData(checked.x, likelihood.check(checked.y, outputs))
-        result = self.inference.infer(
+            pair = validation if isinstance(validation, tuple | list) else (validation, None)
+            read = self._read(pair[0], pair[1], task, *pair[2:])
+            outputs = self.network.check_inputs(read.x)
+            held_out = read._replace(y=choices.likelihood.check(read.y, outputs))
+        return choices.inference.infer(
             self.network,
-            likelihood,
-            self.knowledge.next_priors(),
+            choices.likelihood,
+            priors,
             data,
-            validation=validation,
-            start_from_prior=self.knowledge.continual and bool(self.tasks),
+            validation=held_out,
+            start_from_prior=start_from_prior,
             seed=self.seed,
             progress=progress,
         )
-        with self._saved_or_undone():
-            record = self.knowledge.add(
-                name, result.posteriors, samples=data.size, updates=result.updates
-            )
-            self.likelihood = likelihood
-        return record
+
+    def _moments(
+        self, choices: Choices, data: TaskData, result: InferenceResult
+    ) -> Moments | None:
+        """Take the moments a gate needs, where the rule keeps them."""
+        rule = choices.pooling
+        if not isinstance(rule, Routed) or rule.gate == "evidence":
+            return None
+        features = self.network.features(data.x)
+        if not rule.may_keep_moments(features.shape[1]):
+            return None
+        labels = data.y.long() if choices.likelihood.classification else None
+        moments = Moments.of(features, labels, data.weights)
+        posteriors = sum(posterior.nbytes for posterior in result.posteriors)
+        return moments if rule.keeps_moments(moments, posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.
@@ -180,14 +474,16 @@ class IBCL:
         """
         from ibcl import revision
 
-        if self.task_incremental is not None and task in self.tasks[:-1]:
-            raise ValueError(
-                f"Task {task!r} cannot be forgotten: the ids of the tasks after it, which the "
-                "network was told, would change; only the last task can be."
-            )
-        self._check_autosave()
-        with self._saved_or_undone():
-            revision.forget(self.knowledge, task, approximation)
+        with self._writing:
+            if self.task_incremental is not None and task in self.tasks[:-1]:
+                raise ValueError(
+                    f"Task {task!r} cannot be forgotten: the ids of the tasks after it, which the "
+                    "network was told, would change; only the last task can be."
+                )
+            self._check_autosave()
+            knowledge = copy.copy(self.knowledge)
+            revision.forget(knowledge, task, approximation)
+            self._publish(knowledge, self._state.choices)
 
     def save(
         self, path: str | PathLike[str], overwrite: bool = False, storage: str | None = None
@@ -204,7 +500,50 @@ class IBCL:
         """
         from ibcl import store
 
-        store.save(self, path, overwrite, storage)
+        with self._writing:
+            store.save(self, path, overwrite, storage)
+
+    def restore(self, knowledge: KnowledgeBase, likelihood: Likelihood | None) -> None:
+        """Take over what was learnt elsewhere with these settings, such as what was on disk.
+
+        Every setting must have been given where any task has been learnt.
+        """
+        given = replace(self.given, likelihood=likelihood or self.given.likelihood)
+        choices = None
+        if knowledge.records:
+            if likelihood is None or given.inference is None or given.pooling is None:
+                raise ValueError("What was learnt says neither how nor with which likelihood.")
+            choices = Choices(
+                knowledge.priors,
+                given.inference,
+                *as_rule(given.pooling),
+                knowledge.d,
+                knowledge.continual,
+                likelihood,
+                {},
+            )
+        with self._writing:
+            view = replace(self.view, knowledge=knowledge, likelihood=likelihood)
+            self._state = _State(view, choices)
+
+    def _publish(self, knowledge: KnowledgeBase, choices: Choices | None) -> None:
+        """Make what was learnt known to all, once it is saved where that is asked for."""
+        before = self._state
+        view = before.view
+        if choices is not None:
+            view = replace(
+                view,
+                likelihood=choices.likelihood,
+                pooling=choices.pooling,
+                pooling_name=choices.pooling_name,
+            )
+        self._state = _State(replace(view, knowledge=knowledge), choices)
+        if self.autosave is not None:
+            try:
+                self.save(self.autosave)
+            except BaseException:
+                self._state = before
+                raise
 
     def _check_autosave(self) -> None:
         """Refuse before the work, not after it, to save over what somebody else saved."""
@@ -213,25 +552,18 @@ class IBCL:
 
             store.check_writable(self, self.autosave)
 
-    @contextmanager
-    def _saved_or_undone(self) -> Iterator[None]:
-        """Save what is changed inside, where asked to; undo it if that fails."""
-        before = self.knowledge.stored, self.knowledge.records, self.likelihood
-        try:
-            yield
-            if self.autosave is not None:
-                self.save(self.autosave)
-        except BaseException:
-            self.knowledge.restore(*before[:2])
-            self.likelihood = before[2]
-            raise
-
     def _next_name(self) -> str:
         """``"task 1"``, ``"task 2"``, ..., the first one free."""
         number = len(self.tasks) + 1
         while f"task {number}" in self.tasks:
             number += 1
         return f"task {number}"
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is kept on disk, as it is now."""
+        state = self._state
+        inference = self.given.inference if state.choices is None else state.choices.inference
+        return Snapshot(state.view, self.given, inference, copy.deepcopy(self.metadata))
 
     def model(self, preference: Any, split: Mapping[str, Sequence[float]] | None = None) -> Model:
         """Turn a preference into a model (Algorithm 2), with no data and no training.
@@ -243,95 +575,145 @@ class IBCL:
         split
             How tasks' weights are split over their m extremes; equally where not given.
         """
-        parsed = Preference.parse(preference, self.tasks)
-        weights = split_weights(self.knowledge, torch.as_tensor(parsed.vector()), split)
-        rule = pooling_rule(self.pooling)
-        theta = rule.means(self.knowledge, weights.unsqueeze(0))[0]
-        return self._wrap(parsed, theta, weights)
+        snapshot = self.snapshot()
+        return make_model(snapshot.view, preference, split, snapshot.provenance)
 
     def models(self, preferences: Any, block: int = 256) -> Iterator[ModelBlock]:
         """Generate the mean models of many preferences, in blocks so that memory stays bounded."""
-        matrix = preference_matrix(preferences, self.tasks)
-        rule = pooling_rule(self.pooling)
+        view = self.view
+        if isinstance(view.pooling, Routed):
+            raise ValueError(
+                "Routed models share their heads and differ in K numbers only; use predict_many, "
+                "or model for one preference."
+            )
+        matrix = preference_matrix(preferences, view.knowledge.tasks)
         for begin in range(0, len(matrix), block):
             rows = matrix[begin : begin + block]
-            weights = split_weights(self.knowledge, torch.as_tensor(rows))
-            yield ModelBlock(rows, rule.means(self.knowledge, weights))
+            weights = split_weights(view.knowledge, torch.as_tensor(rows))
+            yield ModelBlock(rows, view.pooling.means(view.knowledge, weights))
 
-    def _wrap(self, preference: Preference, theta: Tensor, weights: Tensor) -> Model:
-        assert not isinstance(self.likelihood, str)
-        # What is learnt later must not change a model that exists already.
-        knowledge = copy.copy(self.knowledge)
-        return Model(
-            self.network,
-            self.likelihood,
-            preference,
-            theta,
-            distribution=partial(pooling_rule(self.pooling).pool, knowledge, weights),
-            extremes=knowledge.extremes(),
-            encode=partial(append_task_id, tasks=self.tasks, size=self.task_incremental),
-            alpha=self.alpha,
-            seed=self.seed,
-            provenance=partial(self._provenance, knowledge),
+    def predict_many(self, x: Any, preferences: Any, task: str | None = None) -> Any:
+        """Return what the mean models of many preferences answer, in single precision.
+
+        Parameters
+        ----------
+        preferences
+            A matrix with one row a preference, or a sequence of preferences of any kind.
+
+        Returns
+        -------
+        Class probabilities, or expected values: shape (preferences, rows, columns).
+        """
+        blocks = list(self.predict_blocks(x, preferences, task))
+        result = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+        return result if isinstance(x, Tensor) else result.cpu().numpy()
+
+    def predict_blocks(
+        self, x: Any, preferences: Any, task: str | None = None, numbers: int | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the rows of `predict_many` block by block, so that memory stays bounded.
+
+        Parameters
+        ----------
+        numbers
+            How many numbers a block may hold; all of them in one where None.
+        """
+        view = self.view
+        matrix = preference_matrix(preferences, view.knowledge.tasks)
+        return predict_blocks(view, view.encode(x, task), matrix, numbers)
+
+    def infer_preference(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        concentration: float | None = None,
+        sample_weight: Any = None,
+    ) -> InferredPreference:
+        """Infer a preference from inputs, with or without labels: which tasks do they come from?
+
+        Parameters
+        ----------
+        x, y
+            A few inputs, and their labels where known.
+        concentration
+            How many examples of every task the prior is worth; one in all where None.
+        sample_weight
+            What each example counts for.
+        """
+        view = self.view
+        inputs = view.encode(x)
+        features = view.network.features(inputs).double()
+        with torch.no_grad():
+            scores = view.routes.gate(features)
+        if y is not None:
+            read = self._read(x, y, view.knowledge.tasks[-1])
+            outputs = view.network.check_inputs(inputs)
+            labels = view.answers.check(read.y, outputs)
+            scores = scores + self._label_densities(view, inputs, labels)
+        counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return infer_proportions(
+            scores.cpu().numpy(), view.knowledge.tasks, concentration, counts
         )
 
-    def _provenance(self, knowledge: KnowledgeBase) -> dict[str, Any]:
-        """Where a model made from this knowledge comes from."""
-        from ibcl import store
-
-        return {
-            "pooling": self.pooling,
-            "task_incremental": self.task_incremental,
-            "knowledge": store.digest(self, knowledge),
-            "metadata": self.metadata,
-        }
-
-    def _try_network(self, x: Tensor) -> int:
-        """Run the network once, to refuse inputs of a wrong shape with a clear sentence."""
-        theta = self.network.initial_parameters(torch.Generator().manual_seed(0))
-        try:
-            return self.network(theta, x).shape[1]
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
-            ) from None
-
-    def _encoded(self, data: TaskData, task: str) -> TaskData:
-        """Tell the network the task, which may be the one about to be learnt."""
-        names = self.tasks if task in self.tasks else (*self.tasks, task)
-        return TaskData(append_task_id(data.x, task, names, self.task_incremental), data.y)
+    @staticmethod
+    def _label_densities(view: View, inputs: Tensor, labels: Tensor) -> Tensor:
+        """log p_k(y | x) of every task's head, shape (n, tasks)."""
+        heads, routes = view.routes.uniform_means, view.routes
+        tasks = torch.arange(len(heads))
+        means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
+        outputs = view.answers.outputs_of(means)
+        return -view.answers.negative_log(outputs, labels).T
 
 
-def append_task_id(x: Tensor, task: str | None, tasks: Sequence[str], size: int | None) -> Tensor:
-    """Append the one-hot id of a task to x, where tasks are told apart (size is not None)."""
-    if size is None:
-        return x
-    if x.ndim != 2:
-        raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
-    if task is None:
-        raise ValueError("This learner tells tasks apart: say which task the inputs are from.")
-    if task not in tasks:
-        raise ValueError(f"Unknown task {task!r}; known tasks are {', '.join(tasks)}.")
-    position = tasks.index(task)
-    if position >= size:
-        raise ValueError(f"The learner was made for {size} tasks and has learnt them all.")
-    identity = torch.zeros(len(x), size)
-    identity[:, position] = 1
-    return torch.cat([x, identity], 1)
+def make_model(
+    view: View,
+    preference: Any,
+    split: Mapping[str, Sequence[float]] | None = None,
+    provenance: Callable[[], dict[str, Any]] = dict,
+) -> Model:
+    """Make the model of a preference from a view: what is learnt later does not change it."""
+    parsed = Preference.parse(preference, view.knowledge.tasks)
+    vector = torch.as_tensor(parsed.vector())
+    weights = split_weights(view.knowledge, vector, split)
+    rule, knowledge = view.pooling, view.knowledge
+    predictor: Predictor
+    if isinstance(rule, Routed):
+        routes = view.routes
+        active = torch.nonzero(vector > 0).flatten().tolist()
+        predictor = RoutedNetworks(
+            view.network,
+            view.answers,
+            routes.means(vector, active),
+            routes.gate,
+            vector,
+            routes.seen,
+        )
+        extremes = partial(_heads, rule, knowledge, vector)
+        distribution: Callable[[], Distribution] = partial(rule.pool, knowledge, weights)
+    else:
+        theta = rule.means(knowledge, weights.unsqueeze(0))[0]
+        predictor = SingleNetwork(view.network, view.answers, theta)
+        extremes = partial(_posteriors, knowledge)
+        distribution = partial(rule.pool, knowledge, weights)
+    return Model(
+        predictor,
+        parsed,
+        encode=view.encode,
+        encoder=view.encoder,
+        credal=CredalSet(distribution, extremes),
+        alpha=view.alpha,
+        seed=view.seed,
+        provenance=provenance,
+    )
 
 
-def _prior(value: float | Gaussian, dimension: int) -> Gaussian:
-    if isinstance(value, Gaussian):
-        if value.dimension != dimension:
-            raise ValueError(
-                f"A prior has {value.dimension} parameters, but the network has {dimension}."
-            )
-        return value
-    try:
-        std = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"A prior is a standard deviation or a Gaussian, not {value!r}.") from None
-    if not 0 < std < float("inf"):
-        raise ValueError(f"A prior's standard deviation must be positive, not {value!r}.")
-    return DiagonalGaussian(torch.zeros(dimension), torch.full((dimension,), std))
+def _posteriors(knowledge: KnowledgeBase) -> Sequence[tuple[int, Gaussian]]:
+    return list(enumerate(knowledge.extremes()))
+
+
+def _heads(
+    rule: Routed, knowledge: KnowledgeBase, preference: Tensor
+) -> Sequence[tuple[int, Gaussian]]:
+    """The heads of all tasks, with the position of each task."""
+    return list(enumerate(rule.head_distributions(knowledge, preference)))

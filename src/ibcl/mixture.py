@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 from torch import Tensor
 
-from ibcl.gaussians import LOG_TWO_PI, DiagonalGaussian, Distribution, Gaussian
+from ibcl.gaussians import Distribution, Gaussian
 
 
 class Mixture(Distribution):
@@ -19,6 +19,7 @@ class Mixture(Distribution):
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> q = Mixture([0.5, 0.5], [DiagonalGaussian([-2.0], [1.0]), DiagonalGaussian([2.0], [1.0])])
     >>> q.mean.tolist()
     [0.0]
@@ -37,7 +38,7 @@ class Mixture(Distribution):
         self.weights = probabilities[kept]
         self.components = tuple(components[i] for i in kept)
         for component in self.components:
-            self.components[0]._same_dimension(component)
+            self.components[0].check_same_dimension(component)
         means = torch.stack([component.mean.double() for component in self.components])
         single = all(component.mean.dtype == torch.float32 for component in self.components)
         self.mean = (self.weights @ means).to(torch.float32 if single else torch.float64)
@@ -61,32 +62,14 @@ class Mixture(Distribution):
 
     def log_prob(self, theta: Tensor | ArrayLike) -> Tensor:
         """Log density, log Σ_k w_k q_k(θ)."""
-        points = self._points(theta)
-        diagonal = [q for q in self.components if isinstance(q, DiagonalGaussian)]
-        if len(diagonal) == len(self.components):
-            terms = self._diagonal_log_probs(points, diagonal)
-        else:
-            terms = torch.stack([component.log_prob(points) for component in self.components], -1)
+        families = {type(component) for component in self.components}
+        family = families.pop() if len(families) == 1 else Gaussian
+        terms = family.log_probs(self.components, self.points(theta))
         return torch.logsumexp(terms + self.weights.log(), -1)
-
-    def _diagonal_log_probs(self, points: Tensor, components: list[DiagonalGaussian]) -> Tensor:
-        """Log densities of all components, of shape (..., K), by two matrix products.
-
-        With x = θ − c, u = μ − c and p = 1/σ², ‖(θ−μ)/σ‖² = x²·p − 2x·(up) + u²·p. The centre c of
-        the mixture keeps the terms small, and so their cancellation harmless in float64.
-        """
-        centre = self.mean.double()
-        precisions = torch.stack([q.std.double().square().reciprocal() for q in components])
-        shifts = torch.stack([q.mean.double() - centre for q in components])
-        centred = points - centre
-        squares = centred.square() @ precisions.T - 2 * centred @ (shifts * precisions).T
-        squares = squares + (shifts.square() * precisions).sum(-1)
-        constants = torch.tensor([q.log_determinant for q in components], dtype=torch.float64)
-        return -0.5 * (squares + constants + self.dimension * LOG_TWO_PI)
 
     def kl(self, other: Distribution, draws: int = 10_000, seed: int = 0) -> float:
         """KL(q ‖ other) by seeded Monte Carlo; mixtures have no closed form."""
-        self._same_dimension(other)
+        self.check_same_dimension(other)
         theta = self.sample(draws, torch.Generator().manual_seed(seed))
         return float((self.log_prob(theta) - other.log_prob(theta)).mean())
 
@@ -96,7 +79,7 @@ class Mixture(Distribution):
         MW2² = min over couplings π of the two weight vectors of Σ_{kl} π_kl W2²(q_k, p_l). It is a
         metric between Gaussian mixtures and an upper bound on W2 (Delon and Desolneux, 2020).
         """
-        self._same_dimension(other)
+        self.check_same_dimension(other)
         ours, theirs = self, other if isinstance(other, Mixture) else None
         components = theirs.components if theirs else (other,)
         target = theirs.weights.numpy() if theirs else np.ones(1)

@@ -3,77 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ibcl.encoding import Encoder
 from ibcl.gaussians import Distribution, Gaussian
-from ibcl.likelihoods import Bernoulli, Categorical, Likelihood, Normal
 from ibcl.networks import FlatNetwork
+from ibcl.predictors import Predictor, RoutedNetworks
 from ibcl.preference import Preference
 from ibcl.region import HighestDensityRegion
-from ibcl.tasks import as_inputs
-from ibcl.uncertainty import Bounds, Uncertainty, decompose
+from ibcl.uncertainty import Bounds, Uncertainty
 
 # Models averaged where a caller asks for uncertainty without saying how many.
 DEFAULT_SAMPLES = 64
+
+
+@dataclass(frozen=True)
+class CredalSet:
+    """The distribution a model's parameters were taken from, and the extreme elements around it.
+
+    Parameters
+    ----------
+    distribution
+        Called once, when q_w itself is first needed.
+    extremes
+        Called once, when bounds are first asked for.
+    """
+
+    distribution: Callable[[], Distribution]
+    extremes: Callable[[], Sequence[tuple[int, Gaussian]]]
 
 
 class Model:
     """The model of one preference: its mean model, and the region it was taken from.
 
     Made by `IBCL.model`. Predictions come as tensors where x is a tensor, as numpy arrays
-    otherwise. With ``samples=n`` they average n models drawn from the highest density region;
-    without, they are the mean model's.
+    otherwise, and in the user's own classes and units where the learner has an encoder. With
+    ``samples=n`` they average n models drawn from the highest density region; without, they are the
+    mean model's. A model never changes, and any number of threads may use it at once.
 
     Parameters
     ----------
-    theta
-        Parameters of the mean model.
-    distribution
-        Called once, when the distribution q_w behind the mean is first needed.
-    extremes
-        The credal set's extreme elements, for lower and upper probabilities.
+    predictor
+        The mean model's parameters, and what they answer.
     encode
         Turns a user's x and task name into the network's input.
+    encoder
+        Turns class numbers and scaled values into the user's own; None leaves them as they are.
+    credal
+        The credal set around it; None for a model read from a file, which has left it behind.
     provenance
-        Called when the model is saved, to say where it comes from.
+        Where it comes from, said when it is saved.
     """
 
     def __init__(
         self,
-        network: FlatNetwork,
-        likelihood: Likelihood,
+        predictor: Predictor,
         preference: Preference,
-        theta: Tensor,
         *,
-        distribution: Callable[[], Distribution],
-        extremes: Sequence[Gaussian],
-        encode: Callable[[Tensor, str | None], Tensor],
+        encode: Callable[[Any, str | None], Tensor],
+        encoder: Encoder | None,
+        credal: CredalSet | None,
         alpha: float,
         seed: int,
         provenance: Callable[[], dict[str, Any]],
     ) -> None:
-        self.network, self.likelihood = network, likelihood
-        self.preference = preference
-        self.theta = theta
+        self.predictor, self.preference = predictor, preference
+        self.likelihood, self.encoder = predictor.likelihood, encoder
         self.alpha, self.seed = alpha, seed
-        self._make_distribution = distribution
-        self._extremes = extremes
-        self._encode = encode
         self.provenance = provenance
+        self._encode, self._credal = encode, credal
 
     def __repr__(self) -> str:
         return f"Model({self.preference})"
 
+    @property
+    def network(self) -> FlatNetwork:
+        """The network whose parameters it has."""
+        return self.predictor.network
+
+    @property
+    def theta(self) -> Tensor:
+        """Parameters of the mean model; of all heads with weight, one after another, if routed."""
+        return self.predictor.theta
+
+    def _known(self) -> CredalSet:
+        if self._credal is None:
+            _refuse()
+        return self._credal
+
     @cached_property
     def distribution(self) -> Distribution:
         """q_w, the distribution over parameters that the preference selects."""
-        return self._make_distribution()
+        return self._known().distribution()
+
+    @cached_property
+    def _extremes(self) -> Sequence[tuple[int, Gaussian]]:
+        return self._known().extremes()
 
     @cached_property
     def region(self) -> HighestDensityRegion:
@@ -82,79 +114,100 @@ class Model:
 
     def module(self) -> nn.Module:
         """Return the mean model as a plain `torch.nn.Module` of its own."""
-        return self.network.module(self.theta)
+        return self.predictor.module()
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], overwrite: bool = True) -> None:
         """Save the mean model as one safetensors file, for `ibcl.load_model` and other tools."""
         from ibcl import store
 
-        store.save_model(self, path)
+        store.save_model(self, path, overwrite)
+
+    def _inputs(self, x: Any, task: str | None) -> Tensor:
+        inputs = self._encode(x, task)
+        expected = (self.network.specification or {}).get("inputs")
+        if expected is not None and inputs.shape[1:] != (expected,):
+            self.network.check_inputs(inputs)
+        return inputs
+
+    def _thetas(self, samples: int) -> Tensor | None:
+        if samples < 0:
+            raise ValueError(f"samples must not be negative, not {samples}.")
+        return self.region.sample(samples) if samples else None
 
     def outputs(self, x: Any, samples: int = 0, task: str | None = None) -> Tensor:
         """Return the network's outputs, of shape (models, n, outputs), as a tensor."""
-        inputs = self._encode(as_inputs(x), task)
-        return self._outputs(inputs, self._thetas(samples))
+        return self.predictor.outputs(self._inputs(x, task), self._thetas(samples))
 
-    def _thetas(self, samples: int) -> Tensor:
-        if samples < 0:
-            raise ValueError(f"samples must not be negative, not {samples}.")
-        return self.region.sample(samples) if samples else self.theta[None]
-
-    def _outputs(self, inputs: Tensor, thetas: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self.network.outputs_of_many(thetas.to(inputs.dtype), inputs)
-
-    def _probabilities(self, outputs: Tensor) -> Tensor:
-        if not isinstance(self.likelihood, Bernoulli | Categorical):
-            raise ValueError("A regression model has no class probabilities; use predict.")
-        return self.likelihood.probabilities(outputs)
+    def _mean(self, inputs: Tensor, samples: int) -> Tensor:
+        return self.predictor.means(inputs, self._thetas(samples)).mean(0)
 
     def predict(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
-        """Return class labels, or expected values for regression."""
-        outputs = self.outputs(x, samples, task)
-        if isinstance(self.likelihood, Normal):
-            expected = outputs.mean(0)
-            return _like(x, expected[:, 0] if expected.shape[1] == 1 else expected)
-        return _like(x, self._probabilities(outputs).mean(0).argmax(-1))
+        """Return class labels, or expected values for regression and counts."""
+        decision = self.likelihood.decide(self._mean(self._inputs(x, task), samples))
+        return _like(x, decision) if self.encoder is None else self.encoder.decode(decision)
 
     def predict_proba(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
         """Return class probabilities of shape (n, classes)."""
-        return _like(x, self._probabilities(self.outputs(x, samples, task)).mean(0))
+        if not self.likelihood.classification:
+            raise ValueError("A regression model has no class probabilities; use predict.")
+        return _like(x, self._mean(self._inputs(x, task), samples))
 
     def credal_bounds(self, x: Any, samples: int = 0, task: str | None = None) -> Bounds:
         """Return lower and upper probabilities over the credal set, each of shape (n, classes).
 
-        A probability is linear in the density, so over all mixtures of the extreme elements it is
-        smallest and largest at extreme elements. Each one is represented by its mean model, or
-        with ``samples=n`` by the average of n models drawn from it. For regression the bounds are
-        on the expected value.
+        The credal set is the convex hull of the tasks' predictives and of this model's own: the
+        extreme elements' (of the tasks' heads, if routed) and the served one's. A probability is
+        linear in the density, so it is smallest and largest at one of those; and the prediction
+        lies between the bounds, whatever the pooling rule. Each element is represented by its mean
+        model, or with ``samples=n`` by the average of n models drawn from it. For regression the
+        bounds are on the expected value.
         """
-        inputs = self._encode(as_inputs(x), task)
-        members = []
-        for position, extreme in enumerate(self._extremes):
+        inputs = self._inputs(x, task)
+        members = [self._mean(inputs, samples)]
+        for position, extreme in self._extremes:
             generator = torch.Generator().manual_seed(self.seed + position)
             thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
-            outputs = self._outputs(inputs, thetas)
-            regression = isinstance(self.likelihood, Normal)
-            values = outputs if regression else self._probabilities(outputs)
-            members.append(values.mean(0))
+            members.append(self.predictor.member(inputs, position, thetas).to(members[0].dtype))
         stacked = torch.stack(members)
-        return Bounds(_like(x, stacked.amin(0)), _like(x, stacked.amax(0)))
+        bounds = stacked.amin(0), stacked.amax(0)
+        if self.encoder is not None and not self.likelihood.classification:
+            return Bounds(*(self.encoder.decode(bound) for bound in bounds))
+        return Bounds(*(_like(x, bound) for bound in bounds))
 
     def uncertainty(
         self, x: Any, samples: int = DEFAULT_SAMPLES, task: str | None = None
     ) -> Uncertainty:
         """Return total, aleatoric and epistemic uncertainty over models of the region."""
-        outputs = self.outputs(x, max(1, samples), task)
-        if isinstance(self.likelihood, Normal):
-            disagreement = outputs.var(0, correction=0).sum(-1)
-            noise = torch.full_like(disagreement, outputs.shape[-1] * self.likelihood.noise**2)
-            parts = Uncertainty(noise + disagreement, noise, disagreement)
-        else:
-            parts = decompose(self._probabilities(outputs))
+        parts = self.likelihood.uncertainty(self.outputs(x, max(1, samples), task))
+        if self.encoder is not None and not self.likelihood.classification:
+            parts = Uncertainty(*(part * self.encoder.scale**2 for part in parts))
         return Uncertainty(*(_like(x, part) for part in parts))
+
+    def _routed(self) -> RoutedNetworks:
+        if not isinstance(self.predictor, RoutedNetworks):
+            raise ValueError("Only routed models have a gate: learn with pooling='routed'.")
+        return self.predictor
+
+    def routing(self, x: Any) -> Any:
+        """Return the share of each task in the answer to each input, of shape (n, tasks)."""
+        return _like(x, self._routed().routing(self._inputs(x, None)))
+
+    def novelty(self, x: Any) -> Any:
+        """Return how far each input is from every task: about 1 for inputs like those learnt.
+
+        It is the squared Mahalanobis distance to the nearest task (or class), divided by the number
+        of features.
+        """
+        return _like(x, self._routed().novelty(self._inputs(x, None)))
+
+
+def _refuse() -> NoReturn:
+    raise ValueError(
+        "A model file holds the mean model only; for regions, samples, bounds and uncertainty make "
+        "the model from its knowledge base."
+    )
 
 
 def _like(x: Any, result: Tensor) -> Any:
     """Give the caller the kind of array they came with."""
-    return result if isinstance(x, Tensor) else np.asarray(result)
+    return result if isinstance(x, Tensor) else np.asarray(result.cpu())

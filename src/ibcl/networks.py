@@ -2,7 +2,8 @@
 
 `linear`, `mlp` and `random_features` build the heads used throughout; each remembers the
 specification it was built from, so that a stored knowledge base can rebuild it without pickle.
-`FlatNetwork` is the view the rest of the library works with: f(θ, x) with θ in R^D.
+`with_backbone` puts a linear head on a frozen backbone. `FlatNetwork` is the view the rest of the
+library works with: f(θ, x) with θ in R^D.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 Specification = dict[str, Any]
+# Samples whose fixed features are computed at once.
+_FEATURE_ROWS = 4096
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -149,6 +153,55 @@ def random_features(
     return SpecifiedNetwork(specification, features, nn.Linear(inputs * skip + width, outputs))
 
 
+class FrozenBackbone(nn.Module):
+    """A trained module whose parameters stay as they are, as fixed features φ(x).
+
+    What it returns may be a tensor, or one of the outputs of `transformers` models: the pooled
+    output where there is one, else the mean over the last hidden states, else the logits.
+    """
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """φ(x), one flat row a sample."""
+        with torch.no_grad():
+            output = self.backbone(x)
+        if not isinstance(output, Tensor):
+            pooled = getattr(output, "pooler_output", None)
+            hidden = getattr(output, "last_hidden_state", None)
+            if pooled is not None:
+                output = pooled
+            elif hidden is not None:
+                output = hidden.mean(1)
+            else:
+                output = output.logits
+        features: Tensor = output.flatten(1)
+        return features
+
+
+def with_backbone(backbone: nn.Module, features: int, outputs: int = 1) -> nn.Sequential:
+    """Put a linear head on a frozen backbone: any torch module, or one of `transformers` or `timm`.
+
+    Only the head is learnt, so `DenseVI` and routed evidence apply. The backbone is copied, and
+    kept in evaluation mode.
+
+    Parameters
+    ----------
+    features
+        How many numbers the backbone gives a sample.
+
+    Examples
+    --------
+    >>> network = with_backbone(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten()), 144)
+    >>> FlatNetwork(network)(torch.zeros(145), torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 1])
+    """
+    _positive(features=features, outputs=outputs)
+    return nn.Sequential(FrozenBackbone(copy.deepcopy(backbone)), nn.Linear(features, outputs))
+
+
 BUILDERS: dict[str, Callable[..., SpecifiedNetwork]] = {
     "linear": linear,
     "mlp": mlp,
@@ -175,16 +228,31 @@ def build(specification: Mapping[str, Any]) -> SpecifiedNetwork:
 
 
 class LinearHead(NamedTuple):
-    """A network that is linear in its parameters: fixed features, then one linear layer."""
+    """A network that is linear in its parameters: fixed features φ, then one linear layer."""
 
     features: nn.Module
     layer: nn.Linear
+
+    @property
+    def positions(self) -> Tensor:
+        """Positions in θ = (weight, bias) of each output's own parameters, one row an output.
+
+        The last column is the bias, where there is one.
+        """
+        outputs, columns = self.layer.weight.shape
+        weight = torch.arange(outputs * columns).reshape(outputs, columns)
+        if self.layer.bias is None:
+            return weight
+        return torch.cat([weight, outputs * columns + torch.arange(outputs)[:, None]], 1)
 
 
 class FlatNetwork:
     """Any module as a function f(θ, x) of one flat vector of its trainable parameters.
 
     The module is copied and put into evaluation mode: the only noise is the distribution over θ.
+    Safe to use from any number of threads at once: calling a module with other parameters than its
+    own changes it for a moment, so every thread calls a copy of its own. Copies share all that is
+    not trained.
 
     Examples
     --------
@@ -196,24 +264,66 @@ class FlatNetwork:
     def __init__(self, module: nn.Module) -> None:
         if not isinstance(module, nn.Module):
             raise ValueError(f"network must be a torch.nn.Module, not {type(module).__name__}.")
-        self.template = copy.deepcopy(module).eval()
-        trainable = [(n, p) for n, p in self.template.named_parameters() if p.requires_grad]
+        self._original = copy.deepcopy(module).eval()
+        self._of_thread = threading.local()
+        trainable = [(n, p) for n, p in self._original.named_parameters() if p.requires_grad]
         if not trainable:
             raise ValueError("network has no trainable parameters.")
         self.names = [name for name, _ in trainable]
         self.shapes = [tuple(value.shape) for _, value in trainable]
         self.sizes = [value.numel() for _, value in trainable]
         self.dimension = sum(self.sizes)
+        self.device = trainable[0][1].device
+        try:
+            self._linear = bool(self.linear_head())
+        except ValueError:
+            self._linear = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_of_thread"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._of_thread = threading.local()
+
+    @property
+    def template(self) -> nn.Module:
+        """The calling thread's own copy of the module."""
+        known: nn.Module | None = getattr(self._of_thread, "template", None)
+        if known is None:
+            known = self._of_thread.template = self._copy()
+        return known
+
+    def _copy(self) -> nn.Module:
+        """Copy what is trained, and share the rest."""
+        shared = {
+            id(tensor): tensor
+            for tensor in (*self._original.parameters(), *self._original.buffers())
+            if not tensor.requires_grad
+        }
+        return copy.deepcopy(self._original, shared)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the outputs are linear in θ: fixed features, then one linear layer."""
+        return self._linear
+
+    @property
+    def columns(self) -> int | None:
+        """How many numbers `features` gives a sample; None where only the input says."""
+        if self._linear:
+            return self.linear_head().layer.in_features
+        return (self.specification or {}).get("inputs")
 
     @property
     def specification(self) -> Specification | None:
         """How to rebuild the module, or None for a module this library did not build."""
-        return getattr(self.template, "specification", None)
+        return getattr(self._original, "specification", None)
 
     @property
     def frozen_state(self) -> dict[str, Tensor]:
         """Buffers and untrained parameters, which θ does not cover."""
-        state = self.template.state_dict()
+        state = self._original.state_dict()
         return {name: value.contiguous() for name, value in state.items() if name not in self.names}
 
     @property
@@ -239,15 +349,34 @@ class FlatNetwork:
         output: Tensor = functional_call(self.template, self.unflatten(theta), (x,))
         return output.reshape(len(x), -1)
 
+    def features(self, x: Tensor) -> Tensor:
+        """φ(x), shape (n, columns): the fixed features before a linear head, else x, flattened."""
+        if not self._linear:
+            return x.flatten(1)
+        fixed = self.linear_head().features
+        with torch.no_grad():
+            # Blocks keep a backbone's activations of all samples from existing at once.
+            blocks = [fixed(block).flatten(1) for block in x.split(_FEATURE_ROWS)]
+        return torch.cat(blocks) if blocks else fixed(x).flatten(1)
+
     def outputs_of_many(self, thetas: Tensor, x: Tensor) -> Tensor:
         """f(θ, x) for many θ; the result has shape (models, n, outputs)."""
+        if self._linear:
+            return self.outputs_of_features(thetas, self.features(x).to(thetas.dtype))
         # Blocks keep the intermediate activations of all models from existing at once.
         block = max(1, 2**22 // max(1, len(x) * 64))
         return vmap(self, in_dims=(0, None), chunk_size=block)(thetas, x)
 
+    def outputs_of_features(self, thetas: Tensor, features: Tensor) -> Tensor:
+        """θᵀφ of a linear head for many θ; the result has shape (models, n, outputs)."""
+        rows = thetas[:, self.linear_head().positions.to(thetas.device)]
+        columns = features.shape[1]
+        outputs = features @ rows[..., :columns].transpose(1, 2)
+        return outputs + rows[:, None, :, columns] if rows.shape[-1] > columns else outputs
+
     def module(self, theta: Tensor) -> nn.Module:
         """Return a plain copy of the module with parameters θ."""
-        module = copy.deepcopy(self.template)
+        module = copy.deepcopy(self._original)
         with torch.no_grad():
             for name, value in self.unflatten(theta.to(torch.float32)).items():
                 module.get_parameter(name).copy_(value)
@@ -263,16 +392,36 @@ class FlatNetwork:
             elif name.endswith("bias"):
                 parts.append(torch.zeros(shape))
             else:
-                parts.append(self.template.get_parameter(name).detach().clone())
-        return torch.cat([part.flatten() for part in parts])
+                parts.append(self._original.get_parameter(name).detach().cpu().clone())
+        return torch.cat([part.flatten() for part in parts]).to(self.device)
+
+    def check_inputs(self, x: Tensor) -> int:
+        """Refuse inputs of a wrong shape with a clear sentence; returns the number of outputs."""
+        theta = self.initial_parameters(torch.Generator().manual_seed(0))
+        try:
+            with torch.no_grad():
+                return self(theta, x[:1]).shape[1]
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            expected = (self.specification or {}).get("inputs")
+            reason = (
+                f"it needs rows of {expected} numbers"
+                if expected is not None
+                else str(error).splitlines()[0].rstrip(".")
+            )
+            raise ValueError(
+                f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
+            ) from None
+
+    def _layers(self) -> list[nn.Module]:
+        template = self.template
+        return list(template) if isinstance(template, nn.Sequential) else [template]
 
     def linear_layers(self) -> list[nn.Module] | None:
         """Return the chain of layers of a network of linear layers, else None.
 
         Such a network is a sequence of `nn.Linear` and layers without parameters or buffers.
         """
-        template = self.template
-        layers = list(template) if isinstance(template, nn.Sequential) else [template]
+        layers = self._layers()
         for layer in layers:
             if isinstance(layer, nn.Linear):
                 if not all(value.requires_grad for value in layer.parameters()):
@@ -283,15 +432,15 @@ class FlatNetwork:
 
     def linear_head(self) -> LinearHead:
         """Return fixed features and the one trainable linear layer behind them."""
-        template = self.template
-        layers = list(template) if isinstance(template, nn.Sequential) else [template]
+        layers = self._layers()
         features, last = nn.Sequential(*layers[:-1]), layers[-1]
         fixed = not any(value.requires_grad for value in features.parameters())
         trainable = all(value.requires_grad for value in last.parameters())
         if not (isinstance(last, nn.Linear) and fixed and trainable):
             raise ValueError(
                 "DenseVI needs a network that is linear in its parameters: a trainable nn.Linear, "
-                "alone or last in an nn.Sequential of fixed layers (ibcl.networks.linear or "
-                "ibcl.networks.random_features); use MeanFieldVI for other networks."
+                "alone or last in an nn.Sequential of fixed layers (ibcl.networks.linear, "
+                "ibcl.networks.random_features or ibcl.networks.with_backbone); use MeanFieldVI "
+                "for other networks."
             )
         return LinearHead(features, last)

@@ -10,13 +10,14 @@ A preference w gives task k the weight w_k, split over its m extreme elements in
   q_w(θ) ∝ q₀(θ) Π_kj ℓ_kj(θ)^(K β_kj), with each task's likelihood kept as the Gaussian factor
   ℓ_kj = q_kj / q_{k−1,j}.
 
-To add a rule, write a class with the two methods of `PoolingRule` and add its line to `RULES`.
+To add a rule, write a class with the two methods of `PoolingRule` and `register_rule` it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,11 +25,12 @@ import torch
 from torch import Tensor
 
 from ibcl.gaussians import (
-    DenseGaussian,
-    DiagonalGaussian,
     Distribution,
     Gaussian,
+    ImproperError,
     NaturalParameters,
+    barycentre,
+    linear_combination,
 )
 from ibcl.knowledge import KnowledgeBase
 from ibcl.mixture import Mixture
@@ -108,63 +110,12 @@ class WassersteinPooling:
 
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
         """Return the barycentre: a Gaussian with the weighted mean."""
-        stds = knowledge.stacked_stds
-        if stds is not None:
-            rows = weights.reshape(-1).to(stds.dtype)
-            return DiagonalGaussian(
-                _averaged_means(knowledge, weights), rows @ stds.reshape(-1, knowledge.dimension)
-            )
         totals, components = _weighted(knowledge, weights)
-        if len(components) == 1:
-            return components[0]
-        mean = self.means(knowledge, weights.unsqueeze(0))[0]
-        covariance = bures_barycentre(totals, [q.dense().covariance for q in components])
-        return DenseGaussian(mean, torch.linalg.inv(covariance).to(mean.dtype))
+        return components[0] if len(components) == 1 else barycentre(totals, components)
 
     def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
         """Return the weighted means."""
         return _averaged_means(knowledge, weights)
-
-
-def _square_root(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the symmetric square root and its inverse."""
-    values, vectors = torch.linalg.eigh(matrix)
-    roots = values.clamp(min=torch.finfo(matrix.dtype).tiny).sqrt()
-    return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
-
-
-def bures_barycentre(weights: Sequence[float], covariances: Sequence[Tensor]) -> Tensor:
-    r"""Covariance of the 2-Wasserstein barycentre of Gaussians.
-
-    The fixed point of S ← S^{−½} (Σ_k w_k (S^½ Σ_k S^½)^½)² S^{−½} (Álvarez-Esteban and others,
-    2016), which converges from any positive definite start.
-
-    Examples
-    --------
-    >>> one, nine = torch.eye(1).double(), 9 * torch.eye(1).double()
-    >>> round(float(bures_barycentre([0.5, 0.5], [one, nine])), 6)
-    4.0
-    """
-    current = sum(
-        (weight * covariance for weight, covariance in zip(weights, covariances, strict=True)),
-        torch.zeros_like(covariances[0]),
-    )
-    for _ in range(100):
-        root, inverse_root = _square_root(current)
-        middle = sum(
-            (
-                weight * _square_root(root @ covariance @ root)[0]
-                for weight, covariance in zip(weights, covariances, strict=True)
-            ),
-            torch.zeros_like(current),
-        )
-        following = inverse_root @ middle @ middle @ inverse_root
-        following = (following + following.T) / 2
-        settled = float((following - current).norm()) <= 1e-9 * float(current.norm())
-        current = following
-        if settled:
-            break
-    return current
 
 
 class EvidencePooling:
@@ -172,85 +123,98 @@ class EvidencePooling:
 
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
         """Return q_w, with its precision and the mean that solves it."""
-        pooled = self._natural_parameters(knowledge, weights)
-        mean = self._mean(pooled)
-        if pooled.precision.ndim == 1:
-            return DiagonalGaussian(mean.float(), pooled.precision.rsqrt().float())
-        return DenseGaussian(mean, pooled.precision)
+        with _saying_what_to_do():
+            return self.natural(knowledge, weights).gaussian(knowledge.stacked_means.dtype)
 
     def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
         """Return the means, one solve each."""
-        means = [self._mean(self._natural_parameters(knowledge, row)) for row in weights]
-        diagonal = knowledge.stacked_stds is not None
-        return torch.stack(means).to(torch.float32 if diagonal else torch.float64)
+        with _saying_what_to_do():
+            means = [self.natural(knowledge, row).mean() for row in weights]
+        return torch.stack(means).to(knowledge.stacked_means.dtype)
 
-    @staticmethod
-    def _mean(pooled: NaturalParameters) -> Tensor:
-        if pooled.precision.ndim == 1:
-            return pooled.linear / pooled.precision
-        factor, failure = torch.linalg.cholesky_ex(pooled.precision)
-        if int(failure):
-            raise ValueError(
-                "The pooled evidence has no positive definite precision: posteriors replaced by "
-                "pointers have left evidence that cancels. Learn with d=0 to pool evidence."
-            )
-        return torch.cholesky_solve(pooled.linear[:, None], factor)[:, 0]
+    def natural(self, knowledge: KnowledgeBase, weights: Tensor) -> NaturalParameters:
+        r"""Return the natural parameters of q_w: prior + K Σ β_kj · evidence_kj.
 
-    def _natural_parameters(self, knowledge: KnowledgeBase, weights: Tensor) -> NaturalParameters:
-        r"""P₀μ₀ + K Σ β_kj η_kj and P₀ + K Σ β_kj Λ_kj.
+        That is P₀μ₀ + K Σ β_kj η_kj and P₀ + K Σ β_kj Λ_kj. With m > 1 priors, q₀ is their
+        log-linear pool with weights Σ_k β_kj.
 
-        With m > 1 priors, q₀ is their log-linear pool with weights Σ_k β_kj.
+        Examples
+        --------
+        >>> from ibcl.gaussians import DiagonalGaussian
+        >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], d=0)
+        >>> _ = knowledge.add("a", [DiagonalGaussian([1.0], [0.5])])
+        >>> EvidencePooling().natural(knowledge, torch.tensor([[1.0]])).precision.item()
+        4.0
         """
-        terms = self._factors(knowledge, weights)
-        for share, prior in zip(weights.sum(0).tolist(), knowledge.priors, strict=True):
-            terms.append((share, prior.natural_parameters()))
-        if any(term.precision.ndim == 2 for _, term in terms):
-            terms = [(weight, term.dense()) for weight, term in terms]
-        linear = torch.zeros_like(terms[0][1].linear)
-        precision = torch.zeros_like(terms[0][1].precision)
-        for weight, term in terms:
-            linear.add_(term.linear, alpha=weight)
-            precision.add_(term.precision, alpha=weight)
-        return NaturalParameters(linear, precision)
+        priors = zip(weights.sum(0).tolist(), knowledge.priors, strict=True)
+        prior = [(share, q.natural_parameters()) for share, q in priors if share != 0]
+        return linear_combination([*prior, *self._evidence(knowledge, weights)])
 
     @staticmethod
-    def _factors(
+    def _evidence(
         knowledge: KnowledgeBase, weights: Tensor
     ) -> list[tuple[float, NaturalParameters]]:
-        """Evidence factors with their exponents K β_kj, each a proper likelihood."""
+        """Evidence with its exponents K β_kj, each a proper likelihood."""
         tasks = len(knowledge.tasks)
         factors = []
-        cut = 0.0
+        worst = 0.0
         for task, row in zip(knowledge.tasks, weights.tolist(), strict=True):
             for index, weight in enumerate(row):
-                if weight == 0:
-                    continue
-                factor = knowledge.evidence(task, index)
-                if factor.precision.ndim == 1:
-                    # A mean-field posterior can be wider than its prior in some coordinates. What
-                    # the task says there is no likelihood, so it is taken to say nothing.
-                    improper = factor.precision < 0
-                    cut = max(cut, float(improper.double().mean()))
-                    factor = NaturalParameters(
-                        factor.linear.masked_fill(improper, 0.0),
-                        factor.precision.masked_fill(improper, 0.0),
-                    )
-                factors.append((tasks * weight, factor))
-        if cut > 0:
+                if weight != 0:
+                    factor, cut = knowledge.evidence(task, index).proper()
+                    factors.append((tasks * weight, factor))
+                    worst = max(worst, cut)
+        if worst > 0:
             warnings.warn(
-                f"Evidence was negative in up to {cut:.1%} of a task's parameters and is left out "
-                "there; full covariances (DenseVI) do not have this problem.",
+                f"Evidence was negative in up to {worst:.1%} of a task's parameters and is left "
+                "out there; full covariances (DenseVI) do not have this problem.",
                 EvidenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return factors
 
 
-RULES: dict[str, PoolingRule] = {
-    "wasserstein": WassersteinPooling(),
-    "mixture": MixturePooling(),
-    "evidence": EvidencePooling(),
-}
+@contextmanager
+def _saying_what_to_do() -> Iterator[None]:
+    try:
+        yield
+    except ImproperError:
+        raise ImproperError(
+            "The pooled evidence has no positive definite precision: posteriors replaced by "
+            "pointers have left evidence that cancels. Learn with d=0 to pool evidence."
+        ) from None
+
+
+RULES: dict[str, PoolingRule] = {}
+"""Rules by name, as `register_rule` made them known; the choices there are."""
+TITLES: dict[str, str] = {}
+"""What people read for each of them."""
+
+
+def register_rule(name: str, rule: PoolingRule, *, title: str) -> None:
+    """Make a rule known by its name to learners, files and the command line.
+
+    Parameters
+    ----------
+    title
+        A few words for tables and help texts.
+
+    Examples
+    --------
+    >>> register_rule("mixture", RULES["mixture"], title=TITLES["mixture"])
+    >>> TITLES["mixture"]
+    'mixture of densities'
+    """
+    if not name.isidentifier():
+        raise ValueError(f"A rule's name must be one plain word, not {name!r}.")
+    if RULES.setdefault(name, rule) is not rule:
+        raise ValueError(f"There is another rule {name!r} already; give this one its own name.")
+    TITLES[name] = title
+
+
+register_rule("wasserstein", WassersteinPooling(), title="Wasserstein barycentre")
+register_rule("mixture", MixturePooling(), title="mixture of densities")
+register_rule("evidence", EvidencePooling(), title="pooled evidence")
 
 
 def pooling_rule(name: str) -> PoolingRule:
@@ -270,6 +234,7 @@ def pool(
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], d=0)
     >>> _ = knowledge.add("a", [DiagonalGaussian([1.0], [0.5])])
     >>> _ = knowledge.add("b", [DiagonalGaussian([3.0], [0.1])])

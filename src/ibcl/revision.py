@@ -12,17 +12,18 @@ linear-Gaussian models and an approximation, named ``"rebase"``, for all others.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian
+from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
+from ibcl.moments import Moments
 from ibcl.pooling import EvidenceWarning
+from ibcl.routing import Routed
 
 REBASE = "rebase"
 
@@ -35,33 +36,22 @@ def rebase(posterior: Gaussian, old: Gaussian, new: Gaussian) -> tuple[Gaussian,
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> def gaussian(mean, std):
     ...     return DiagonalGaussian([mean], [std])
     >>> moved, _ = rebase(gaussian(1.0, 0.5), gaussian(0.0, 1.0), gaussian(0.0, 1.0))
     >>> moved.mean.item(), moved.std.item()
     (1.0, 0.5)
     """
-    gaussians: Sequence[Gaussian] = (posterior, old, new)
-    if not all(isinstance(gaussian, DiagonalGaussian) for gaussian in gaussians):
-        gaussians = [gaussian.dense() for gaussian in gaussians]
-    after, before, onto = (gaussian.natural_parameters() for gaussian in gaussians)
-    precision, linear = after.precision - before.precision, after.linear - before.linear
-    dtype = posterior.mean.dtype
-    if precision.ndim == 1:
-        improper = precision < 0
-        precision = onto.precision + precision.masked_fill(improper, 0.0)
-        linear = onto.linear + linear.masked_fill(improper, 0.0)
-        moved = DiagonalGaussian((linear / precision).to(dtype), precision.rsqrt().to(dtype))
-        return moved, float(improper.double().mean())
-    precision = precision + onto.precision
-    factor, failure = torch.linalg.cholesky_ex(precision)
-    if int(failure):
+    after, before, onto = (q.natural_parameters() for q in (posterior, old, new))
+    evidence, share = (after - before).proper()
+    try:
+        return (onto + evidence).gaussian(posterior.mean.dtype), share
+    except ImproperError:
         raise ValueError(
             "A posterior cannot be moved to another prior: its precision would not stay positive "
             "definite."
-        )
-    mean = torch.cholesky_solve((onto.linear + linear)[:, None], factor)[:, 0]
-    return DenseGaussian(mean.to(dtype), precision), 0.0
+        ) from None
 
 
 Move = tuple[Gaussian, Gaussian, Gaussian] | tuple[Gaussian, None, None]
@@ -105,6 +95,7 @@ def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
     >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], continual=False)
     >>> for name, mean in [("a", 1.0), ("b", 2.0)]:
     ...     _ = knowledge.add(name, [DiagonalGaussian([mean], [0.5])])
@@ -162,7 +153,65 @@ def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None
         for other in knowledge.records
         if other.name != task
     ]
-    knowledge.restore(stored, _with_distances(knowledge, stored, records, number))
+    moments = knowledge.moments[:number] + knowledge.moments[number + 1 :]
+    knowledge.restore(stored, _with_distances(knowledge, stored, records, number), moments)
+
+
+def replace_task(
+    knowledge: KnowledgeBase,
+    task: str,
+    posteriors: Sequence[Gaussian],
+    samples: int,
+    updates: int,
+    moments: Moments | None = None,
+) -> TaskRecord:
+    """Put other posteriors in the place of a task's, learnt from the same priors as they were.
+
+    Refused, as `forget` is, where a later task was learnt from the task or points to it. The new
+    posteriors are stored whatever their distance to others.
+
+    Examples
+    --------
+    >>> from ibcl.gaussians import DiagonalGaussian
+    >>> knowledge = KnowledgeBase([DiagonalGaussian([0.0], [1.0])], continual=False)
+    >>> for name, mean in [("a", 1.0), ("b", 2.0)]:
+    ...     _ = knowledge.add(name, [DiagonalGaussian([mean], [0.5])])
+    >>> _ = replace_task(knowledge, "a", [DiagonalGaussian([3.0], [0.5])], 1, 0)
+    >>> knowledge.tasks, [q.mean.item() for q in knowledge.stored]
+    (('a', 'b'), [3.0, 2.0])
+    """
+    old = knowledge.record(task)
+    number = knowledge.records.index(old)
+    rest = copy.copy(knowledge)
+    forget(rest, task)
+    m = len(knowledge.priors)
+    place = sum(record.pointers.count(False) for record in rest.records[:number])
+
+    def moved(position: int) -> int:
+        return position if position < place else position + m
+
+    record = replace(
+        old,
+        posteriors=tuple(range(place, place + m)),
+        pointers=(False,) * m,
+        distances=(None,) * m,
+        samples=samples,
+        updates=updates,
+    )
+    later = [
+        replace(
+            other,
+            posteriors=tuple(map(moved, other.posteriors)),
+            priors=tuple(None if prior is None else moved(prior) for prior in other.priors),
+        )
+        for other in rest.records[number:]
+    ]
+    knowledge.restore(
+        (*rest.stored[:place], *posteriors, *rest.stored[place:]),
+        (*rest.records[:number], record, *later),
+        (*rest.moments[:number], moments, *rest.moments[number:]),
+    )
+    return record
 
 
 def _ancestors(knowledge: KnowledgeBase, own: dict[int, int]) -> list[int | None]:
@@ -211,7 +260,7 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
 
     Examples
     --------
-    >>> import ibcl
+    >>> import ibcl, torch
     >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     >>> def site(column, task):
     ...     learner = ibcl.IBCL(
@@ -256,18 +305,26 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
         )
         for record in second.records
     ]
+    knowledge = KnowledgeBase(first.priors, first.d, first.continual)
+    knowledge.restore(
+        (*first.stored, *moved),
+        (*first.records, *following),
+        (*first.moments, *second.moments),
+    )
+    source = a if first.records else b
     merged = IBCL(
         a.network.template,
         first.priors,
-        a.inference,
-        a.pooling,
+        source.inference,
+        source.view.pooling if source.pooling == Routed.name else source.pooling,
         first.d,
         a.alpha,
         a.seed,
-        likelihood=a.likelihood if first.records else b.likelihood,
+        likelihood=a.given.likelihood,
         continual=first.continual,
+        encoder=a.encoder,
     )
-    merged.knowledge.restore((*first.stored, *moved), (*first.records, *following))
+    merged.restore(knowledge, source.view.likelihood)
     merged.metadata = {**b.metadata, **a.metadata}
     merged.storage = a.storage
     return merged
@@ -293,7 +350,7 @@ def _check_mergeable(a: IBCL, b: IBCL) -> None:
     if a.network.fingerprint != b.network.fingerprint:
         raise ValueError("The learners cannot be merged: their networks differ.")
     priors = a.knowledge.priors, b.knowledge.priors
-    if len(priors[0]) != len(priors[1]) or not all(map(_equal, *priors)):
+    if len(priors[0]) != len(priors[1]) or not all(map(Gaussian.equal, *priors)):
         raise ValueError("The learners cannot be merged: their priors differ.")
     learnt = bool(a.tasks and b.tasks)
     settings: dict[str, tuple[Any, Any]] = {
@@ -312,12 +369,3 @@ def _check_mergeable(a: IBCL, b: IBCL) -> None:
     common = [task for task in a.tasks if task in b.tasks]
     if common:
         raise ValueError(f"The learners cannot be merged: both have learnt {', '.join(common)}.")
-
-
-def _equal(q: Gaussian, p: Gaussian) -> bool:
-    """Whether two Gaussians of one family have the same parameters."""
-    if isinstance(q, DiagonalGaussian) and isinstance(p, DiagonalGaussian):
-        return torch.equal(q.mean, p.mean) and torch.equal(q.std, p.std)
-    if isinstance(q, DenseGaussian) and isinstance(p, DenseGaussian):
-        return torch.equal(q.mean, p.mean) and torch.equal(q.precision, p.precision)
-    return False

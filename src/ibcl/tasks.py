@@ -1,7 +1,11 @@
-"""What a task is: labelled samples (x, y), whatever they came in, as two tensors."""
+"""What a task is: labelled samples (x, y), whatever they came in, as tensors."""
 
 from __future__ import annotations
 
+import math
+import sys
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,34 +13,52 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+# Squares and sums of values up to this still fit into single precision, which ends at 3.4e38.
+LARGEST_VALUE = 1e18
+# Sparse inputs that would take more bytes than this as a dense matrix are refused.
+LARGEST_DENSE = 2**31
+# Types that torch has not, or hardly computes with.
+_UNKNOWN_TO_TORCH = (np.uint16, np.uint32, np.uint64, np.longdouble)
+_KINDS = {"U": "text", "S": "bytes", "T": "text", "M": "dates", "m": "durations", "V": "records"}
+
 
 class TaskData(NamedTuple):
-    """Inputs x of shape (n, ...) in float32, and labels y of shape (n,) or (n, outputs)."""
+    """Inputs x of shape (n, ...) in float32, and labels y of shape (n,) or (n, outputs).
+
+    A sample of weight w counts as w samples: its log likelihood is multiplied by w. Without
+    weights every sample counts once.
+    """
 
     x: Tensor
     y: Tensor
+    weights: Tensor | None = None
 
     @property
     def size(self) -> int:
         """n, the number of samples."""
         return len(self.x)
 
+    @property
+    def total_weight(self) -> float:
+        """How many samples these count as: the sum of the weights, or n.
+
+        Examples
+        --------
+        >>> TaskData(torch.zeros(2, 1), torch.zeros(2), torch.tensor([1.0, 2.5])).total_weight
+        3.5
+        """
+        return float(self.size if self.weights is None else self.weights.double().sum())
+
 
 def as_inputs(x: Any) -> Tensor:
-    """Read inputs from an array, a tensor, a data frame or nested lists.
+    """Read inputs from an array, a tensor, a data frame, a sparse matrix or nested lists.
 
     Examples
     --------
     >>> as_inputs([[1, 2], [3, 4]]).dtype
     torch.float32
     """
-    if isinstance(x, Tensor):
-        tensor = x.detach()
-    else:
-        try:
-            tensor = torch.as_tensor(_writable(np.asarray(x)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"x must be numbers in a rectangular array: {error}.") from None
+    tensor = _dense_tensor(x) if isinstance(x, Tensor) else _from_array(_real(x, "x"))
     if tensor.ndim < 2:
         raise ValueError(
             f"x must have one row a sample and at least one column, but its shape is "
@@ -44,19 +66,24 @@ def as_inputs(x: Any) -> Tensor:
         )
     if tensor.is_complex():
         raise ValueError("x must be real, but it holds complex numbers.")
-    tensor = tensor.to(torch.float32).contiguous()
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError("x holds a value that is missing or not finite.")
-    return tensor
+    _check_values(tensor, "x", "scale the inputs, for example to unit variance")
+    return tensor.to(torch.float32).contiguous()
 
 
-def as_task(x: Any, y: Any = None) -> TaskData:
+def as_task(x: Any, y: Any = None, weights: Any = None) -> TaskData:
     """Read a task from (x, y), or from a torch `Dataset` or `DataLoader` of such pairs.
+
+    Parameters
+    ----------
+    weights
+        One positive number a sample, how often it counts; left out, every sample counts once.
 
     Examples
     --------
     >>> as_task([[0.0], [1.0]], [0, 1]).size
     2
+    >>> as_task([[0.0], [1.0]], [0, 1], weights=[1, 3]).total_weight
+    4.0
     """
     if isinstance(x, Dataset | DataLoader):
         if y is not None:
@@ -65,7 +92,7 @@ def as_task(x: Any, y: Any = None) -> TaskData:
     elif y is None:
         raise ValueError("y is missing: give the labels of x.")
     inputs = as_inputs(x)
-    labels = y.detach() if isinstance(y, Tensor) else torch.as_tensor(_numeric(y))
+    labels = _labels(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim not in (1, 2):
@@ -74,24 +101,161 @@ def as_task(x: Any, y: Any = None) -> TaskData:
         raise ValueError(f"x has {len(inputs)} samples, but y has {len(labels)}.")
     if len(inputs) == 0:
         raise ValueError("The task has no samples.")
-    if labels.is_floating_point() and not bool(torch.isfinite(labels).all()):
-        raise ValueError("y holds a value that is missing or not finite.")
-    return TaskData(inputs, labels)
+    labels = labels.to(inputs.device)
+    return TaskData(inputs, labels, None if weights is None else _weights(weights, inputs))
 
 
-def _numeric(y: Any) -> np.ndarray:
-    array = np.asarray(y)
-    if array.dtype.kind not in "biuf":
+def _labels(y: Any) -> Tensor:
+    labels = _dense_tensor(y) if isinstance(y, Tensor) else _from_array(_real(y, "y"))
+    if labels.is_complex():
+        raise ValueError("y must be real, but it holds complex numbers.")
+    _check_values(labels, "y", "scale the targets, for example to unit variance")
+    return labels
+
+
+def _weights(weights: Any, inputs: Tensor) -> Tensor:
+    values = (
+        _dense_tensor(weights)
+        if isinstance(weights, Tensor)
+        else _from_array(_real(weights, "weights"))
+    )
+    if values.is_complex():
+        raise ValueError("weights must be real, but they hold complex numbers.")
+    values = values.to(inputs.device, torch.float64)
+    if values.shape != (len(inputs),):
         raise ValueError(
-            "y must be numbers: 0, 1, ... for classes, real values for regression "
-            "(ibcl.IBCLClassifier takes labels of any kind)."
+            f"weights must hold one number for each of the {len(inputs)} samples, but their shape "
+            f"is {tuple(values.shape)}."
         )
-    return _writable(array)
+    _check_values(values, "weights", "divide them all by the same number")
+    if not bool((values > 0).all()):
+        raise ValueError(
+            f"Every weight must be positive, but one is {float(values.min()):g}; leave samples "
+            "that should not count out."
+        )
+    return values
 
 
-def _writable(array: np.ndarray) -> np.ndarray:
-    """Copy what a data frame lends read-only, which torch cannot wrap."""
-    return array if array.flags.writeable else array.copy()
+def _check_values(tensor: Tensor, name: str, remedy: str) -> None:
+    """Refuse what is missing, and what is too large to compute with in single precision."""
+    if tensor.numel() == 0 or tensor.dtype == torch.bool:
+        return
+    low, high = (float(value) for value in tensor.aminmax())
+    if not math.isfinite(low + high):
+        raise ValueError(f"{name} holds a value that is missing or not finite.")
+    largest = high if high > -low else low
+    if abs(largest) > LARGEST_VALUE:
+        raise ValueError(
+            f"The value of {name} furthest from zero is {largest:g}, but squares of values above "
+            f"{LARGEST_VALUE:g} in size cannot be computed with in single precision; {remedy}, or "
+            "remove outliers."
+        )
+
+
+def _dense_tensor(x: Tensor) -> Tensor:
+    tensor = x.detach()
+    if tensor.layout is torch.strided:
+        return tensor
+    _check_dense_size(tuple(tensor.shape), tensor.element_size())
+    return tensor.to_dense()
+
+
+def _from_array(array: np.ndarray) -> Tensor:
+    if array.dtype in _UNKNOWN_TO_TORCH:
+        array = array.astype(np.float64)
+    # Torch cannot wrap what a data frame lends read-only, nor another machine's byte order.
+    array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
+    return torch.from_numpy(array)
+
+
+def _real(values: Any, name: str) -> np.ndarray:
+    """Read numbers from whatever holds them, or say in one sentence why they are none."""
+    if np.ma.isMaskedArray(values):
+        masked = int(np.ma.count_masked(values))
+        if masked:
+            raise ValueError(
+                f"{name} is a masked array with {masked} masked values; fill them in or leave "
+                "their samples out."
+            )
+        return _numbers(np.ma.getdata(values), name)
+    # Whoever holds a data frame or a sparse matrix has imported the package it comes from.
+    sparse = sys.modules.get("scipy.sparse")
+    if sparse is not None and sparse.issparse(values):
+        _check_dense_size(values.shape, values.dtype.itemsize)
+        return _numbers(values.toarray(), name)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(values, pandas.DataFrame):
+        return _frame(values, name)
+    if pandas is not None and isinstance(values, pandas.Series | pandas.Index):
+        return _column(pandas.Series(values), name)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be numbers in a rectangular array: {str(error).rstrip('.')}."
+        ) from None
+    return _numbers(array, name)
+
+
+def _frame(frame: Any, name: str) -> np.ndarray:
+    if frame.shape[1] and all(
+        isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in frame.dtypes
+    ):
+        return np.asarray(frame.to_numpy())
+    columns = [
+        _column(frame.iloc[:, position], f"The column {label!r} of {name}")
+        for position, label in enumerate(frame.columns)
+    ]
+    return np.stack(columns, 1) if columns else np.empty(frame.shape)
+
+
+def _column(series: Any, name: str) -> np.ndarray:
+    missing = int(series.isna().sum())
+    if missing:
+        raise ValueError(
+            f"{name} has {missing} missing values; fill them in or leave their samples out."
+        )
+    if str(series.dtype) == "category":
+        raise ValueError(f"{name} must be numbers, but it is categorical; encode it as numbers.")
+    return _numbers(series.to_numpy(), name)
+
+
+def _numbers(array: np.ndarray, name: str) -> np.ndarray:
+    """Return an array of a numeric dtype; an array of objects only where each is a number."""
+    if array.dtype.kind in "biufc":
+        return array
+    if array.dtype.kind != "O":
+        kind = _KINDS.get(array.dtype.kind, array.dtype.name)
+        raise ValueError(f"{name} must be numbers, but it holds {kind}; {_remedy(name)}.")
+    for value in array.flat:
+        if value is None or value is getattr(sys.modules.get("pandas"), "NA", None):
+            raise ValueError(f"{name} holds a value that is missing or not finite.")
+        if not isinstance(value, Real | Decimal | np.bool_):
+            raise ValueError(
+                f"{name} must be numbers in a rectangular array, but it holds the "
+                f"{type(value).__name__} {str(value)[:40]!r}; {_remedy(name)}."
+            )
+    whole = all(isinstance(value, int | np.integer | np.bool_) for value in array.flat)
+    try:
+        return array.astype(np.int64 if whole and array.size else np.float64)
+    except OverflowError:
+        raise ValueError(f"{name} holds a whole number too large to compute with.") from None
+
+
+def _remedy(name: str) -> str:
+    if name == "y":
+        return "number the classes 0, 1, ... (ibcl.IBCLClassifier takes labels of any kind)"
+    return "encode it as numbers"
+
+
+def _check_dense_size(shape: tuple[int, ...], itemsize: int) -> None:
+    needed = int(np.prod([int(side) for side in shape], dtype=object)) * max(itemsize, 4)
+    if needed > LARGEST_DENSE:
+        raise ValueError(
+            f"A sparse matrix of shape {tuple(shape)} would take {needed / 2**30:.1f} GiB as a "
+            f"dense one, above the {LARGEST_DENSE / 2**30:.0f} GiB allowed; choose or project "
+            "columns, or learn from fewer samples at a time."
+        )
 
 
 def _collect(source: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Tensor]:

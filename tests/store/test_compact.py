@@ -163,7 +163,7 @@ def test_accuracy_hardly_moves_and_files_are_small(
     assert accuracy(learner, tests) > 0.75
     assert abs(accuracy(loaded, tests) - accuracy(learner, tests)) <= lost
     for task in learner.tasks:
-        factor = loaded.knowledge.evidence(task, 0).precision
+        factor = loaded.knowledge.evidence(task, 0).dense().precision
         assert float(torch.linalg.eigvalsh(factor)[0]) > -1e-9
     exact, compact = store.size(tmp_path / "exact"), store.size(tmp_path / "compact")
     assert compact.posteriors * smaller < exact.posteriors

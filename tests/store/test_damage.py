@@ -109,8 +109,8 @@ def test_what_is_not_a_knowledge_base(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_says_so(folder: Path) -> None:
-    rewrite(folder, lambda contents: contents.update(format=2, novelty={"x": 1}))
-    assert_refused(folder, "format 2.*upgrade ibcl")
+    rewrite(folder, lambda contents: contents.update(format=3, novelty={"x": 1}))
+    assert_refused(folder, "format 3.*upgrade ibcl")
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:

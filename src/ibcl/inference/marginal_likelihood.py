@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 
 
 def maximise_marginal_likelihood(
-    design: NDArray[np.float64], y: NDArray[np.float64], std: float | None = None
+    design: NDArray[np.float64],
+    y: NDArray[np.float64],
+    std: float | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> tuple[float, float]:
     r"""Prior std σ and noise of Bayesian linear regression with the largest marginal likelihood.
 
@@ -18,6 +21,9 @@ def maximise_marginal_likelihood(
     ----------
     std
         Fix σ and choose the noise alone.
+    weights
+        How often each sample counts: N(y_s | f_s, noise²)^w_s, which is the likelihood of √w_s y_s
+        with features √w_s φ_s, and W = Σ w_s in place of n factors of the noise.
 
     Examples
     --------
@@ -28,8 +34,12 @@ def maximise_marginal_likelihood(
     >>> 1.5 < std < 2.5, 0.45 < noise < 0.55
     (True, True)
     """
+    n = float(len(y))
+    if weights is not None:
+        roots = np.sqrt(weights)
+        design, y, n = roots[:, None] * design, roots * y, float(weights.sum())
     basis, singular, _ = np.linalg.svd(design, full_matrices=False)
-    n, rank = len(y), len(singular)
+    rank = len(singular)
     inside = (basis.T @ y) ** 2
     outside = max(0.0, float(y @ y - inside.sum()))
     ratio = np.logspace(-6, 6, 241)[:, None]

@@ -1,8 +1,9 @@
 r"""Mean-field variational inference: q = N(μ, diag(σ²)) by stochastic gradients on the ELBO.
 
-For each prior p = N(μ₀, diag(σ₀²)) and n samples it minimises, over μ and log σ,
+For each prior p = N(μ₀, diag(σ₀²)) and samples of weights w_s with the sum W (all 1, and W = n,
+unless given) it minimises, over μ and log σ,
 
-    −ELBO / n = (1/n) Σ_s E_q[−log p(y_s | f(θ, x_s))] + KL(q ‖ p) / n,
+    −ELBO / W = (1/W) Σ_s w_s E_q[−log p(y_s | f(θ, x_s))] + KL(q ‖ p) / W,
 
 the first term estimated on minibatches, the second and its gradient in closed form:
 
@@ -24,6 +25,7 @@ from ibcl.inference.reparametrisation import (
     GradientEstimate,
     LocalReparametrisation,
     PlainReparametrisation,
+    weighted,
 )
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
@@ -83,36 +85,44 @@ class MeanFieldVI:
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
         """Return the mean-field posterior of each prior."""
-        prior_mean, prior_std = _stack(priors)
+        device = data.x.device
+        prior_mean, prior_std = (values.to(device) for values in _stack(priors))
         if start_from_prior:
             start_mean, start_std = prior_mean.clone(), prior_std.clone()
         else:
             start = network.initial_parameters(torch.Generator().manual_seed(seed))
-            start_mean = start.expand_as(prior_mean).clone()
+            start_mean = start.to(device).expand_as(prior_mean).clone()
             start_std = torch.full_like(prior_std, self.initial_std).minimum(prior_std)
-        state = _Optimisation(self, network, likelihood, data.size, prior_mean, prior_std)
+        state = _Optimisation(self, network, likelihood, data.total_weight, prior_mean, prior_std)
         state.start(start_mean, start_std)
         best = _Best(network, likelihood, validation, len(priors)) if validation else None
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(seed)
+        # Scaled to an average of 1, so that a minibatch's average estimates Σ_s w_s (…) / W.
+        shares = None
+        if data.weights is not None:
+            shares = (data.weights * (data.size / data.total_weight)).to(device, data.x.dtype)
         per_epoch = math.ceil(data.size / self.batch_size)
         total = self.epochs * per_epoch
         updates = 0
         for _ in range(self.epochs):
-            order = torch.randperm(data.size, generator=generator)
+            order = torch.randperm(data.size, generator=generator, device=device)
             x, y = data.x[order], data.y[order]
-            loss = torch.zeros(())
+            w = None if shares is None else shares[order]
+            loss = data.x.new_zeros(())
             for begin in range(0, data.size, self.batch_size):
                 batch = slice(begin, begin + self.batch_size)
                 rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * updates / total))
-                loss = state.step(x[batch], y[batch], rate, generator)
+                weights = None if w is None else w[batch]
+                loss = state.step(x[batch], y[batch], weights, rate, generator)
                 updates += 1
             if progress:
                 progress(Progress(updates, total, float(loss)))
             if best and best.epochs_without_improvement(state.mean, state.std) == self.patience:
                 break
-        mean, std = best.parameters if best else (state.mean, state.std)
+        mean, std = (best and best.parameters) or (state.mean, state.std)
         posteriors = tuple(
-            DiagonalGaussian(m.clone(), s.clone()) for m, s in zip(mean, std, strict=True)
+            DiagonalGaussian(m.to(prior.mean.device, copy=True), s.to(prior.mean.device, copy=True))
+            for m, s, prior in zip(mean, std, priors, strict=True)
         )
         bound = state.evidence_lower_bound(data, posteriors, priors, seed)
         return InferenceResult(posteriors, updates * len(priors), bound)
@@ -122,9 +132,10 @@ def _stack(gaussians: Sequence[Gaussian]) -> tuple[Tensor, Tensor]:
     """Means and standard deviations of m diagonal Gaussians, each of shape (m, D), in float32."""
     diagonal = []
     for gaussian in gaussians:
-        if not isinstance(gaussian, DiagonalGaussian):
+        independent = gaussian.as_diagonal()
+        if independent is None:
             raise ValueError("MeanFieldVI needs diagonal Gaussians as priors; use DenseVI.")
-        diagonal.append(gaussian)
+        diagonal.append(independent)
     means = torch.stack([gaussian.mean.float() for gaussian in diagonal])
     return means, torch.stack([gaussian.std.float() for gaussian in diagonal])
 
@@ -137,13 +148,13 @@ class _Optimisation:
         settings: MeanFieldVI,
         network: FlatNetwork,
         likelihood: Likelihood,
-        samples: int,
+        samples: float,
         prior_mean: Tensor,
         prior_std: Tensor,
     ) -> None:
         self.network, self.likelihood, self.samples = network, likelihood, samples
         # One tensor for μ and log σ of all priors, so that Adam is one fused pass.
-        self.parameters = torch.empty(2, *prior_mean.shape).requires_grad_()
+        self.parameters = prior_mean.new_empty(2, *prior_mean.shape).requires_grad_()
         self.parameters.grad = torch.zeros_like(self.parameters)
         self.mean, self.log_std = self.parameters.detach()
         self.mean_gradient, self.log_std_gradient = self.parameters.grad
@@ -172,7 +183,14 @@ class _Optimisation:
         self.mean.copy_(mean)
         self.log_std.copy_(std.log())
 
-    def step(self, x: Tensor, y: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+    def step(
+        self,
+        x: Tensor,
+        y: Tensor,
+        weights: Tensor | None,
+        rate: float,
+        generator: torch.Generator,
+    ) -> Tensor:
         """One Adam update of all m posteriors on one minibatch; returns the mean loss."""
         torch.mul(self.log_std, 2, out=self.variance).exp_()
         # The KL's gradient is written first, and the likelihood's is added to it:
@@ -180,7 +198,7 @@ class _Optimisation:
         torch.sub(self.mean, self.prior_mean, out=self.mean_gradient)
         self.mean_gradient.mul_(self.prior_precision_share)
         torch.mul(self.prior_precision_share, 0.5, out=self.variance_gradient)
-        loss = self.estimate.accumulate(x, y, generator).mean()
+        loss = self.estimate.accumulate(x, y, generator, weights).mean()
         torch.mul(self.variance, self.variance_gradient, out=self.log_std_gradient)
         self.log_std_gradient.mul_(2).sub_(1 / self.samples)
         self.adam.param_groups[0]["lr"] = rate
@@ -198,10 +216,12 @@ class _Optimisation:
         """Estimate E_q[log p(y | θ)] − KL(q ‖ p) of each posterior with a few seeded draws."""
         bounds = []
         for posterior, prior in zip(posteriors, priors, strict=True):
-            thetas = posterior.sample(draws, torch.Generator().manual_seed(seed))
-            outputs = self.network.outputs_of_many(thetas, data.x)
-            loss = self.likelihood.negative_log(outputs, data.y).sum(-1).mean()
-            bounds.append(-float(loss) - posterior.kl(prior))
+            thetas = posterior.sample(
+                draws, torch.Generator(posterior.mean.device).manual_seed(seed)
+            )
+            outputs = self.network.outputs_of_many(thetas.to(data.x.device), data.x)
+            losses = weighted(self.likelihood.negative_log(outputs, data.y), data.weights)
+            bounds.append(-float(losses.sum(-1).mean()) - posterior.kl(prior))
         return tuple(bounds)
 
 
@@ -212,16 +232,17 @@ class _Best:
         self, network: FlatNetwork, likelihood: Likelihood, validation: TaskData, priors: int
     ) -> None:
         self.network, self.likelihood, self.validation = network, likelihood, validation
-        self.losses = torch.full((priors,), math.inf)
-        self.parameters = (torch.empty(0), torch.empty(0))
+        self.losses = validation.x.new_full((priors,), math.inf)
+        self.parameters: tuple[Tensor, Tensor] | None = None
         self.waited = 0
 
     def epochs_without_improvement(self, mean: Tensor, std: Tensor) -> int:
         """Judge the present parameters; 0 where any prior's validation loss improved."""
         outputs = self.network.outputs_of_many(mean, self.validation.x)
-        losses = self.likelihood.negative_log(outputs, self.validation.y).mean(-1)
+        losses = self.likelihood.negative_log(outputs, self.validation.y)
+        losses = weighted(losses, self.validation.weights).sum(-1) / self.validation.total_weight
         better = losses < self.losses
-        if self.parameters[0].numel() == 0:
+        if self.parameters is None:
             self.parameters = (mean.clone(), std.clone())
         for kept, current in zip(self.parameters, (mean, std), strict=True):
             kept[better] = current[better]

@@ -3,6 +3,9 @@ r"""`DenseVI` for many classes, one class against the rest.
 Under the likelihood `OneVsRest` the C outputs of a linear head share neither a parameter nor a
 label, so the posterior of all D parameters is the product of C binary ones of dimension D/C: C
 small matrices to factorise in place of one that is C times as wide.
+
+A class that does not occur among a task's labels keeps its prior: the task was never asked about
+it, so that evidence comes from tasks that show the class and no other.
 """
 
 from __future__ import annotations
@@ -11,17 +14,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ibcl.gaussians import DenseGaussian, Gaussian
+from ibcl.gaussians import (
+    BlockDiagonalGaussian,
+    BlockDiagonalNatural,
+    Gaussian,
+    NaturalParameters,
+)
 from ibcl.inference.dense import DenseVI
+from ibcl.inference.head import check_prior, head_features, parameter_positions
+from ibcl.inference.memory import check_memory
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
-from ibcl.likelihoods import Bernoulli, Likelihood, OneVsRest
+from ibcl.inference.sites import needed_bytes
+from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
 # Correlations between classes below this are what storing a posterior compactly can leave behind.
 _LARGEST_CORRELATION = 0.01
+# How often the blocks of all classes exist at once.
+_COPIES = 4
 
 
 @dataclass(frozen=True)
@@ -30,8 +43,10 @@ class OneVsRestVI(DenseVI):
 
     Examples
     --------
+    >>> from ibcl.gaussians import DiagonalGaussian
+    >>> from ibcl.likelihoods import OneVsRest
     >>> from ibcl.networks import linear
-    >>> prior = DenseGaussian(torch.zeros(6), torch.eye(6))
+    >>> prior = DiagonalGaussian(torch.zeros(6), torch.ones(6))
     >>> data = TaskData(torch.tensor([[-1.0], [0.0], [1.0]]), torch.tensor([0, 1, 2]))
     >>> result = OneVsRestVI().infer(FlatNetwork(linear(1, 3)), OneVsRest(), [prior], data)
     >>> [round(weight, 2) for weight in result.posteriors[0].mean[[0, 2]].tolist()]
@@ -51,53 +66,59 @@ class OneVsRestVI(DenseVI):
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
         """Return the posterior of each prior: independent classes, full covariance within."""
-        if not isinstance(likelihood, OneVsRest):
+        head = network.linear_head()
+        classes = head.layer.out_features
+        separated = likelihood.separate(data.y, classes)
+        if separated is None:
             raise ValueError(
                 f"OneVsRestVI needs likelihood='one_vs_rest', not {likelihood.name!r}; use DenseVI "
                 "for other likelihoods."
             )
-        head = network.linear_head()
-        with torch.no_grad():
-            features = head.features(data.x).reshape(data.size, -1)
-        has_bias = head.layer.bias is not None
-        positions = _positions(head.layer.out_features, head.layer.in_features, has_bias)
-        dense = [prior.dense() for prior in priors]
-        for prior in dense:
-            _check_independent(prior.precision, positions)
-        binary = FlatNetwork(nn.Linear(head.layer.in_features, 1, bias=has_bias))
-        means = [torch.zeros(network.dimension).double() for _ in dense]
-        precisions = [torch.zeros(network.dimension, network.dimension).double() for _ in dense]
-        bounds, converged = [0.0] * len(dense), True
-        for c, own in enumerate(positions):
-            result = super().infer(
-                binary,
-                Bernoulli(),
-                [DenseGaussian(q.mean[own], q.precision[own][:, own]) for q in dense],
-                TaskData(features, (data.y == c).float()),
-            )
-            for k, posterior in enumerate(result.posteriors):
-                means[k][own] = posterior.mean
-                precisions[k][own[:, None], own] = posterior.dense().precision
-                bounds[k] += result.objectives[k]
-            converged = converged and result.converged
-            if progress:
-                progress(Progress(c + 1, len(positions), -sum(bounds) / len(bounds) / data.size))
-        posteriors = tuple(map(DenseGaussian, means, precisions))
-        return InferenceResult(posteriors, 0, tuple(bounds), converged)
+        columns = head.layer.in_features + 1
+        for prior in priors:
+            check_prior(prior, network.dimension)
+        check_memory(
+            needed_bytes(data.size, columns, 1) + 8 * _COPIES * classes * columns**2,
+            f"The covariances of {classes} classes of {columns} parameters each",
+            "use a head with fewer features or fewer classes, or regression if the labels are "
+            "amounts rather than classes",
+        )
+        features = head_features(head, data.x)
+        positions = parameter_positions(head.layer, features.device)
+        posteriors, bounds, converged = [], [], True
+        for index, prior in enumerate(priors):
+            own = positions.to(prior.mean.device)
+            natural = prior.natural_parameters()
+            means = prior.mean.double()[own]
+            blocks = torch.stack([natural.precision_at(row) for row in own])
+            _check_independent(natural, BlockDiagonalNatural(natural.linear, blocks, own))
+            bound = 0.0
+            for c, alone in enumerate(separated):
+                if alone.y is not None:
+                    task = TaskData(data.x, alone.y, data.weights)
+                    q = self._solve(features, task, alone.likelihood, prior, positions[c])
+                    means[c], blocks[c] = q.mean, q.precision
+                    bound += q.bound
+                    converged = converged and q.settled(self.tolerance)
+                if progress:
+                    done = index * classes + c + 1
+                    progress(Progress(done, len(priors) * classes, -bound / data.total_weight))
+            mean = torch.empty_like(prior.mean, dtype=torch.float64)
+            mean[own] = means
+            posteriors.append(BlockDiagonalGaussian(mean, blocks, own))
+            bounds.append(bound)
+        self._warn_unless(converged)
+        return InferenceResult(tuple(posteriors), 0, tuple(bounds), converged)
 
 
-def _positions(classes: int, columns: int, bias: bool) -> Tensor:
-    """Positions in θ = (weight, bias) of the parameters of each class, one row a class."""
-    weight = torch.arange(classes * columns).reshape(classes, columns)
-    offset = classes * columns + torch.arange(classes)[:, None]
-    return torch.cat([weight, offset], 1) if bias else weight
-
-
-def _check_independent(precision: Tensor, positions: Tensor) -> None:
+def _check_independent(prior: NaturalParameters, apart: BlockDiagonalNatural) -> None:
     """Refuse a prior that ties classes together: its posterior would too."""
+    if apart.embed(prior) is not None:
+        return
+    precision = prior.dense().precision
     scale = precision.diagonal().rsqrt()
     between = scale[:, None] * precision.abs() * scale
-    for own in positions:
+    for own in apart.positions:
         between[own[:, None], own] = 0
     if float(between.max()) > _LARGEST_CORRELATION:
         raise ValueError(

@@ -29,8 +29,24 @@ from ibcl.networks import FlatNetwork
 class GradientEstimate(Protocol):
     """Adds the gradient of the mean expected −log p to two buffers of shape (m, D)."""
 
-    def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
-        """Add ∂/∂μ and ∂/∂σ² of the batch's mean expected −log p; return it, one value a prior."""
+    def accumulate(
+        self, x: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
+    ) -> Tensor:
+        """Add ∂/∂μ and ∂/∂σ² of the batch's mean expected −w log p; return it, one value a prior.
+
+        Every sample has the weight w = 1 without `weights`.
+        """
+
+
+def weighted(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Losses of shape (..., n), each times its sample's weight.
+
+    Examples
+    --------
+    >>> weighted(torch.ones(2), torch.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
+    return losses if weights is None else losses * weights.to(losses)
 
 
 class LocalReparametrisation:
@@ -71,13 +87,18 @@ class LocalReparametrisation:
                 continue
             weight, weight_variance = next(parameter)
             bias, bias_variance = next(parameter) if layer.bias is not None else (None, None)
-            noise = torch.randn(*hidden.shape[:2], layer.out_features, generator=generator)
+            noise = torch.randn(
+                *hidden.shape[:2], layer.out_features, generator=generator, device=generator.device
+            )
             hidden = sampled_linear(hidden, weight, weight_variance, bias, bias_variance, noise)
         return hidden
 
-    def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    def accumulate(
+        self, x: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
+    ) -> Tensor:
         """Add the batch's gradients to the buffers; return the mean −log p of each model."""
-        loss = self.likelihood.negative_log(self.forward(x, generator), y).mean(-1)
+        losses = self.likelihood.negative_log(self.forward(x, generator), y)
+        loss = weighted(losses, weights).mean(-1)
         gradients = torch.autograd.grad(loss.sum(), self.means + self.variances)
         torch._foreach_add_(self.gradients, gradients)
         return loss.detach()
@@ -175,18 +196,20 @@ class PlainReparametrisation:
         self.mean, self.variance = mean, variance
         self.mean_gradient, self.variance_gradient = mean_gradient, variance_gradient
 
-        def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return likelihood.negative_log(network(theta, x), y).mean()
+        def loss(theta: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+            return weighted(likelihood.negative_log(network(theta, x), y), weights).mean()
 
         self.gradients: Callable[..., tuple[Tensor, Tensor]] = vmap(
-            grad_and_value(loss), in_dims=(0, None, None)
+            grad_and_value(loss), in_dims=(0, None, None, None)
         )
 
-    def accumulate(self, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    def accumulate(
+        self, x: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
+    ) -> Tensor:
         """Add the batch's gradients to the buffers; return the mean −log p of each model."""
-        noise = torch.randn(self.mean.shape, generator=generator)
+        noise = torch.randn(self.mean.shape, generator=generator, device=generator.device)
         std = self.variance.sqrt()
-        gradient, loss = self.gradients(self.mean + std * noise, x, y)
+        gradient, loss = self.gradients(self.mean + std * noise, x, y, weights)
         self.mean_gradient += gradient
         self.variance_gradient += gradient * noise / (2 * std)
         return loss

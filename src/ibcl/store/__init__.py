@@ -1,18 +1,25 @@
 """The knowledge base on disk: atomic, locked, checked, and free of pickle."""
 
+from ibcl.errors import BusyError, ChangedSinceError, ExistsError, OccupiedError, StoreError
 from ibcl.store.description import digest
-from ibcl.store.files import StoreError
-from ibcl.store.folder import FolderSize, check_writable, load, save, size
+from ibcl.store.folder import FolderSize, State, check_writable, exists, load, save, size, state
 from ibcl.store.models import load_model, save_model
 
 __all__ = [
+    "BusyError",
+    "ChangedSinceError",
+    "ExistsError",
     "FolderSize",
+    "OccupiedError",
+    "State",
     "StoreError",
     "check_writable",
     "digest",
+    "exists",
     "load",
     "load_model",
     "save",
     "save_model",
     "size",
+    "state",
 ]

@@ -18,14 +18,22 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from ibcl import networks
+from ibcl.encoding import ENCODERS, Encoder, encoder_of
+from ibcl.gaussians import Gaussian
 from ibcl.inference import METHODS, Inference
 from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.learner import IBCL
-from ibcl.likelihoods import Likelihood, Normal, choose
+from ibcl.learner import Snapshot
+from ibcl.likelihoods import LIKELIHOODS, Likelihood
+from ibcl.likelihoods import from_description as likelihood_of
+from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
+from ibcl.routing import Routed
 from ibcl.store import posteriors
-from ibcl.store.files import StoreError, read_checked, sha256
+from ibcl.store.files import StoreError, check, file_name, sha256
 from ibcl.store.manifest import (
+    MOMENTS,
+    NETWORK,
+    POSTERIORS,
     FileEntry,
     InferenceEntry,
     LikelihoodEntry,
@@ -34,8 +42,7 @@ from ibcl.store.manifest import (
     TaskEntry,
     one_sentence,
 )
-
-POSTERIORS, NETWORK = "posteriors", "network"
+from ibcl.store.storage import Storage
 
 
 class NamedFile(NamedTuple):
@@ -46,60 +53,105 @@ class NamedFile(NamedTuple):
     contents: Callable[[], bytes]
 
 
-def digest(learner: IBCL, knowledge: KnowledgeBase) -> str:
-    """Return the revision that saving this knowledge exactly would give the folder."""
-    return describe(learner, knowledge, posteriors.EXACT)[0].checksum
+def digest(snapshot: Snapshot) -> str:
+    """Return the revision that saving this exactly would give the folder."""
+    return describe(snapshot, posteriors.EXACT)[0].checksum
 
 
-def describe(
-    learner: IBCL, knowledge: KnowledgeBase, storage: str
-) -> tuple[Manifest, tuple[NamedFile, ...]]:
-    """Return the manifest of a learner that knows this, and the files it names."""
-    prior_encodings = [posteriors.encode(prior) for prior in knowledge.priors]
-    encodings: list[posteriors.Encoding] = []
-    gaussians = (*knowledge.priors, *knowledge.stored)
-    for posterior, base in zip(knowledge.stored, learnt_from(knowledge.records), strict=True):
-        before = [*prior_encodings, *encodings][place(base, len(knowledge.priors))]
-        prior = gaussians[place(base, len(knowledge.priors))]
-        encodings.append(posteriors.encode(posterior, storage, (before.entry.sha256, prior)))
+def describe(snapshot: Snapshot, storage: str) -> tuple[Manifest, tuple[NamedFile, ...]]:
+    """Return the manifest of what a learner is at one moment, and the files it names."""
+    view, given = snapshot.view, snapshot.given
+    knowledge, network = view.knowledge, view.network
+    learnt = bool(knowledge.records)
+    gaussians, encodings = _encoded(knowledge, storage)
+    settled = learnt or given.priors is not None
+    count = len(knowledge.priors)
     files = [
         NamedFile(POSTERIORS, encoding.entry, partial(posteriors.contents, gaussian, encoding))
-        for gaussian, encoding in zip(gaussians, [*prior_encodings, *encodings], strict=True)
+        for gaussian, encoding in zip(gaussians, encodings, strict=True)
     ]
-    frozen = learner.network.frozen_state
-    if frozen:
-        data = save({name: value.clone() for name, value in frozen.items()})
-        entry = FileEntry(sha256=sha256(data), bytes=len(data))
-        files.append(NamedFile(NETWORK, entry, lambda: data))
+    frozen = None
+    if network.frozen_state:
+        frozen = _file(NETWORK, network.frozen_state)
+        files.append(frozen)
+    kept = [None if m is None else _file(MOMENTS, m.tensors()) for m in knowledge.moments]
+    files += [file for file in kept if file is not None]
+    pooled = learnt or given.pooling is not None
+    rule = view.pooling
     try:
         manifest = Manifest(
             version=version("ibcl"),
             network=NetworkEntry(
-                specification=learner.network.specification,
-                fingerprint=learner.network.fingerprint,
-                dimension=learner.network.dimension,
-                frozen=files[-1].entry if frozen else None,
+                specification=network.specification,
+                fingerprint=network.fingerprint,
+                dimension=network.dimension,
+                frozen=None if frozen is None else frozen.entry,
             ),
-            inference=describe_inference(learner.inference),
-            likelihood=describe_likelihood(learner.likelihood),
-            pooling=learner.pooling,
-            d=float(knowledge.d),
-            alpha=float(learner.alpha),
-            seed=int(learner.seed),
-            continual=knowledge.continual,
-            task_incremental=learner.task_incremental,
+            inference=None
+            if snapshot.inference is None
+            else describe_inference(snapshot.inference),
+            likelihood=describe_likelihood(view.likelihood or given.likelihood),
+            pooling=view.pooling_name if pooled else None,
+            pooling_settings=rule.settings() if pooled and isinstance(rule, Routed) else {},
+            d=float(knowledge.d) if learnt or given.d is not None else None,
+            alpha=float(view.alpha),
+            seed=int(view.seed),
+            continual=knowledge.continual if learnt else given.continual,
+            task_incremental=view.task_incremental,
+            encoder=describe_encoder(view.encoder),
             storage=storage,
-            priors=tuple(encoding.entry for encoding in prior_encodings),
-            posteriors=tuple(encoding.entry for encoding in encodings),
+            priors=tuple(e.entry for e in encodings[:count]) if settled else None,
+            posteriors=tuple(encoding.entry for encoding in encodings[count:]),
+            moments=tuple(None if file is None else file.entry for file in kept)
+            if any(kept)
+            else (),
             tasks=tuple(TaskEntry(**dataclasses.asdict(record)) for record in knowledge.records),
-            metadata=learner.metadata,
+            metadata=snapshot.metadata,
         )
         manifest.encode()
     except ValidationError as error:
         raise StoreError(f"This learner cannot be saved ({one_sentence(error)}).") from None
     except ValueError as error:
-        raise StoreError(f"This learner cannot be saved: {error}.") from None
-    return manifest, tuple(files)
+        raise StoreError(f"This learner cannot be saved: {str(error).rstrip('.')}.") from None
+    return manifest, tuple(file for file in files if settled or file.subfolder != POSTERIORS)
+
+
+def _encoded(
+    knowledge: KnowledgeBase, storage: str
+) -> tuple[tuple[Gaussian, ...], list[posteriors.Encoding]]:
+    """Priors and posteriors, with the file of each."""
+    gaussians = (*knowledge.priors, *knowledge.stored)
+    encodings = [posteriors.encode(prior) for prior in knowledge.priors]
+    for posterior, base in zip(knowledge.stored, learnt_from(knowledge.records), strict=True):
+        position = place(base, len(knowledge.priors))
+        before = encodings[position].entry.sha256, gaussians[position]
+        encodings.append(posteriors.encode(posterior, storage, before))
+    return gaussians, encodings
+
+
+def _file(subfolder: str, tensors: Mapping[str, Tensor]) -> NamedFile:
+    """Tensors as a file named by its contents."""
+    data = save({name: value.cpu().clone() for name, value in tensors.items()})
+    return NamedFile(subfolder, FileEntry(sha256=sha256(data), bytes=len(data)), lambda: data)
+
+
+def read_moments(folder: Storage, manifest: Manifest, columns: int) -> tuple[Moments | None, ...]:
+    """Read each task's moments, where it has any, for features of this width."""
+    return tuple(
+        None if entry is None else _moments(folder, entry, columns)
+        for entry in manifest.moments or (None,) * len(manifest.tasks)
+    )
+
+
+def _moments(folder: Storage, entry: FileEntry, columns: int) -> Moments:
+    name = file_name(MOMENTS, entry.sha256)
+    data = check(
+        folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}"
+    )
+    try:
+        return Moments.from_tensors(load(data), columns)
+    except (ValueError, RuntimeError, SafetensorError) as error:
+        raise StoreError(f"{folder}/{name} is not valid: {str(error).rstrip('.')}.") from None
 
 
 def learnt_from(records: Sequence[TaskRecord]) -> list[tuple[int | None, int]]:
@@ -133,23 +185,71 @@ def describe_inference(inference: Inference) -> InferenceEntry:
 
 
 def describe_likelihood(likelihood: str | Likelihood) -> LikelihoodEntry:
-    """Name a likelihood, or refuse one that could not be rebuilt."""
+    """Name a likelihood and its settings, or refuse one that could not be rebuilt."""
     if isinstance(likelihood, str):
-        return LikelihoodEntry.model_validate({"name": likelihood})
-    noise = likelihood.noise if isinstance(likelihood, Normal) else None
-    entry = LikelihoodEntry.model_validate({"name": likelihood.name, "noise": noise})
-    if restore_likelihood(entry) != likelihood:
-        raise StoreError(f"The likelihood {likelihood!r} is not one of ibcl and cannot be saved.")
-    return entry
+        return LikelihoodEntry(name=likelihood)
+    settings = likelihood.description()
+    entry = LikelihoodEntry(name=settings.pop("name"), settings=settings)
+    try:
+        if restore_likelihood(entry) == likelihood:
+            return entry
+    except ValueError:
+        pass
+    raise StoreError(
+        f"The likelihood {likelihood!r} cannot be saved: make it a dataclass known by "
+        "ibcl.likelihoods.register."
+    )
 
 
 def restore_likelihood(entry: LikelihoodEntry) -> str | Likelihood:
-    """Return the likelihood of a manifest."""
+    """Return the likelihood of a manifest; a name alone where it is still to be settled."""
+    settings = entry.settings if entry.noise is None else {"noise": entry.noise}
     if entry.name == "auto":
         return entry.name
-    if entry.noise is not None:
-        return Normal(entry.noise)
-    return choose(entry.name, torch.empty(0), 1)
+    known = LIKELIHOODS.get(entry.name)
+    open_settings = known is not None and dataclasses.is_dataclass(known) and dataclasses.fields(known)
+    if open_settings and not settings:
+        return entry.name
+    return likelihood_of({"name": entry.name, **settings})
+
+
+def describe_encoder(encoder: Encoder | None) -> dict[str, Any] | None:
+    """Return an encoder as plain JSON, with its kind; refuse one that could not be rebuilt."""
+    if encoder is None:
+        return None
+    if encoder.kind not in ENCODERS:
+        raise StoreError(
+            f"An encoder of kind {encoder.kind!r} cannot be saved: add it to ibcl.encoding.ENCODERS."
+        )
+    return {"kind": encoder.kind, "description": encoder.description()}
+
+
+def restore_encoder(entry: Mapping[str, Any] | None) -> Encoder | None:
+    """Return the encoder of a manifest or a model."""
+    if entry is None:
+        return None
+    if set(entry) != {"kind", "description"} or not isinstance(entry["kind"], str):
+        raise ValueError("the encoder is not described by kind and description")
+    return encoder_of(entry["kind"], entry["description"])
+
+
+def restore_pooling(name: str | None, settings: Mapping[str, Any]) -> str | Routed | None:
+    """Return a pooling rule as `IBCL` takes it."""
+    if not settings:
+        return name
+    if name != Routed.name:
+        raise ValueError(f"The pooling rule {name!r} has no settings.")
+    fields = {field.name for field in dataclasses.fields(Routed)}
+    unknown = sorted(set(settings) - fields)
+    if unknown:
+        raise ValueError(f"The pooling rule 'routed' has no setting {unknown[0]!r}.")
+    hints = typing.get_type_hints(Routed)
+    for key, value in settings.items():
+        try:
+            TypeAdapter(hints[key]).validate_python(value, strict=True)
+        except ValidationError:
+            raise ValueError(f"The setting {key} of the pooling rule is not valid.") from None
+    return Routed(**settings)
 
 
 def rebuild_inference(entry: InferenceEntry) -> Inference:
@@ -202,18 +302,24 @@ def _numbers(specification: Mapping[str, Any]) -> int:
     return skipped + sum((before + 1) * after for before, after in pairwise(sizes))
 
 
-def rebuild_network(folder: Path, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
+def rebuild_network(folder: Storage, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
     """Return the network of a manifest: built or given, and shown to be the one it was."""
-    largest = entry.dimension + (entry.frozen.bytes if entry.frozen else 0)
-    flat = FlatNetwork(rebuild_module(entry.specification, network, folder, largest))
+    data = b""
+    if entry.frozen is not None:
+        # Before anything is built, since its size bounds what may be.
+        name = file_name(NETWORK, entry.frozen.sha256)
+        data = folder.read(name, entry.frozen.bytes)
+        check(data, entry.frozen.sha256, entry.frozen.bytes, f"{folder}/{name}")
+    what = Path(str(folder))
+    flat = FlatNetwork(
+        rebuild_module(entry.specification, network, what, entry.dimension + len(data))
+    )
     given = "the network given" if network is not None else "the network described"
     if entry.frozen is not None:
-        path = folder / NETWORK / f"{entry.frozen.sha256}.safetensors"
-        data = read_checked(path, entry.frozen.sha256, entry.frozen.bytes)
         try:
             restore_frozen(flat, load(data))
         except (ValueError, SafetensorError, RuntimeError) as error:
-            raise StoreError(f"{path} does not fit {given}: {error}.") from None
+            raise StoreError(f"{what / name} does not fit {given}: {error}.") from None
     if flat.fingerprint != entry.fingerprint or flat.dimension != entry.dimension:
         raise StoreError(f"{folder} was not learnt with {given}; give its own module as network=.")
     return flat.template

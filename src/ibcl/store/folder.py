@@ -4,40 +4,68 @@
       manifest.json                       replaced atomically, as the last act of saving
       posteriors/<sha256>.safetensors     priors and posteriors
       network/<sha256>.safetensors        what the network holds beside its parameters θ
+      moments/<sha256>.safetensors        of the tasks' inputs
 
-Killed at any moment, the folder opens as it was after the last finished save. One writer holds the
-folder's lock; readers need none.
+Killed at any moment, the folder opens as it was after the last finished save; where that was to be
+the first, saving again succeeds. One writer holds the folder's lock; readers need none.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+import pydantic_core
 from torch import nn
 
+from ibcl.errors import ChangedSinceError, OccupiedError, StoreError
+from ibcl.files import is_temporary
 from ibcl.gaussians import Gaussian
-from ibcl.knowledge import TaskRecord
+from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
+from ibcl.names import printable
 from ibcl.store import posteriors
 from ibcl.store.description import (
-    NETWORK,
-    POSTERIORS,
+    NamedFile,
     describe,
     learnt_from,
     place,
+    read_moments,
     rebuild_inference,
     rebuild_network,
+    restore_encoder,
     restore_likelihood,
+    restore_pooling,
 )
-from ibcl.store.files import LOCK, TEMPORARY, StoreError, one_writer, read_checked, write_atomically
-from ibcl.store.manifest import FILE_NAME, Manifest, read_manifest
+from ibcl.store.files import check, file_name
+from ibcl.store.manifest import (
+    FILE_NAME,
+    KIND,
+    LARGEST_MANIFEST,
+    POSTERIORS,
+    SUBFOLDERS,
+    Manifest,
+    read_manifest,
+)
+from ibcl.store.storage import LOCK, LocalFolder, Storage
 
-_OURS = {LOCK, FILE_NAME, FILE_NAME + TEMPORARY, POSTERIORS, NETWORK}
-_NAME = re.compile(rf"[0-9a-f]{{64}}\.safetensors({re.escape(TEMPORARY)})?")
+# Also the temporary files of versions that wrote format 1.
+_OWN_FILE = re.compile(r"[0-9a-f]{64}\.safetensors(\.tmp)?")
+_OWN_NAMES = {LOCK, FILE_NAME, f"{FILE_NAME}.tmp"}
+
+
+class State(Enum):
+    """What a folder holds."""
+
+    EMPTY = "nothing"
+    UNFINISHED = "a first save that was interrupted, which saving again completes"
+    KNOWLEDGE_BASE = "a knowledge base, perhaps a damaged one"
+    FOREIGN = "something else"
 
 
 class FolderSize(NamedTuple):
@@ -49,10 +77,70 @@ class FolderSize(NamedTuple):
     """Of everything, with priors, network and manifest."""
 
 
+def local(path: str | PathLike[str]) -> Storage:
+    """Return where a knowledge base of this path is kept."""
+    return LocalFolder(Path(path), SUBFOLDERS)
+
+
+def state(path: str | PathLike[str]) -> State:
+    """Tell what a folder holds, before anything is written to it.
+
+    Examples
+    --------
+    >>> state("nowhere")
+    <State.EMPTY: 'nothing'>
+    """
+    storage = local(path)
+    try:
+        names = storage.names()
+    except StoreError:
+        return State.FOREIGN
+    if FILE_NAME in names:
+        return State.KNOWLEDGE_BASE if _is_described(storage) else State.FOREIGN
+    if _foreign(names, everywhere=True):
+        return State.FOREIGN
+    return State.UNFINISHED if names else State.EMPTY
+
+
+def exists(path: str | PathLike[str]) -> bool:
+    """Tell whether there is anything that saving for the first time would meet.
+
+    Examples
+    --------
+    >>> exists("nowhere")
+    False
+    """
+    return state(path) in (State.KNOWLEDGE_BASE, State.FOREIGN)
+
+
+def _is_described(storage: Storage) -> bool:
+    """Tell whether the manifest is one of a knowledge base, or too damaged to tell."""
+    try:
+        contents = pydantic_core.from_json(storage.read(FILE_NAME, LARGEST_MANIFEST))
+    except (ValueError, OSError):
+        return True
+    return isinstance(contents, dict) and contents.get("kind") == KIND
+
+
+def _foreign(names: Mapping[str, bool], everywhere: bool) -> str | None:
+    """Return the first thing that saving never makes; inside of subfolders too where asked."""
+    for name, plain in names.items():
+        subfolder, _, file = name.rpartition("/")
+        if subfolder and not everywhere:
+            continue
+        own = _OWN_FILE.fullmatch(file) if subfolder else name in _OWN_NAMES
+        if not plain or not (own or is_temporary(file)):
+            return name
+    return None
+
+
 def save(
     learner: IBCL, path: str | PathLike[str], overwrite: bool = False, storage: str | None = None
 ) -> None:
     """Save a learner; only what the folder does not hold yet is written.
+
+    Where it fails, the folder is as it was, without anything half written; once the manifest has
+    been replaced nothing is reported as failure.
 
     Parameters
     ----------
@@ -72,26 +160,48 @@ def save(
     ...     load(folder).tasks
     ()
     """
-    folder = Path(path)
+    folder = local(path)
     storage = posteriors.check_storage(learner.storage if storage is None else storage)
-    manifest, files = describe(learner, learner.knowledge, storage)
-    check_writable(learner, folder, overwrite)
+    manifest, files = describe(learner.snapshot(), storage)
+    encoded = manifest.encode()
+    check_writable(learner, path, overwrite)
+    with folder.lock():
+        present = check_writable(learner, path, overwrite)
+        version = folder.version(FILE_NAME)
+        # A damaged manifest does not say what it needs: then nothing is removed beforehand.
+        known = present is not None or version is None
+        before = set(present.names) if present else set()
+        if known:
+            _clean(folder, before | set(manifest.names))
+        with _undone(folder, before if known else None):
+            _write_missing(folder, files, set() if overwrite else before)
+            folder.replace(FILE_NAME, encoded, version)
+        learner.storage = storage
+        learner.revisions[folder.place] = manifest.checksum
+        _clean(folder, set(manifest.names))
+
+
+def _write_missing(folder: Storage, files: Iterable[NamedFile], trusted: set[str]) -> None:
+    """Write the files that are not there, and those that only look as if they were."""
+    names = folder.names()
+    for subfolder, entry, contents in files:
+        name = file_name(subfolder, entry.sha256)
+        if name not in trusted or not names.get(name):
+            folder.write(name, contents())
+
+
+@contextmanager
+def _undone(folder: Storage, needed: set[str] | None) -> Iterator[None]:
+    """Remove what was written if writing fails, so that a full disk is not fuller than before."""
+    version = folder.version(FILE_NAME)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with one_writer(folder):
-            present = check_writable(learner, folder, overwrite)
-            trusted = {entry.sha256 for entry in present.files} if present else set()
-            for subfolder, entry, contents in files:
-                target = folder / subfolder / f"{entry.sha256}.safetensors"
-                if overwrite or entry.sha256 not in trusted or not target.exists():
-                    target.parent.mkdir(exist_ok=True)
-                    write_atomically(target, contents())
-            write_atomically(folder / FILE_NAME, manifest.encode())
-            learner.storage = storage
-            learner.revisions[folder.resolve()] = manifest.checksum
-            _remove_unreferenced(folder, manifest)
-    except OSError as error:
-        raise StoreError(f"Cannot write {folder}: {error.strerror or error}.") from None
+        yield
+    except BaseException:
+        # Interrupted just after the manifest was replaced, everything new is needed.
+        if needed is not None and folder.version(FILE_NAME) == version:
+            with suppress(StoreError):
+                _clean(folder, needed)
+        raise
 
 
 def check_writable(
@@ -101,15 +211,13 @@ def check_writable(
 
     Returns the manifest of the knowledge base that the learner continues, None where it starts one.
     """
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder} is a file; a knowledge base is kept in a folder.")
-    names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
-    foreign = sorted(names - _OURS)
+    folder = local(path)
+    names = folder.names()
+    foreign = _foreign(names, everywhere=FILE_NAME not in names)
     if foreign:
         raise StoreError(
-            f"{folder} holds {foreign[0]}, which is no part of a knowledge base; choose a folder "
-            "of its own."
+            f"{folder} holds {printable(foreign)}, which is no part of a knowledge base; choose a "
+            "folder of its own."
         )
     if FILE_NAME not in names:
         return None
@@ -118,41 +226,37 @@ def check_writable(
     except StoreError as error:
         if overwrite:
             return None
-        raise StoreError(f"{error} Save with overwrite=True to replace it.") from None
-    revision = learner.revisions.get(folder.resolve())
+        raise OccupiedError(f"{error} Choose another folder, or overwrite it.") from None
+    revision = learner.revisions.get(folder.place)
     if overwrite or present.checksum == revision:
         return present
-    tasks = ", ".join(task.name for task in present.tasks) or "no tasks"
-    reason = "that this learner was not loaded from" if revision is None else "changed since"
-    raise StoreError(
-        f"{folder} holds a knowledge base ({tasks}) {reason}; load it and continue from there, "
-        "choose another folder, or save with overwrite=True to replace it."
+    tasks = printable(", ".join(task.name for task in present.tasks)) or "no tasks"
+    if revision is None:
+        raise OccupiedError(
+            f"{folder} holds a knowledge base ({tasks}) that this learner was not loaded from; "
+            "load it and continue from there, choose another folder, or overwrite it."
+        )
+    raise ChangedSinceError(
+        f"{folder} holds a knowledge base ({tasks}) that somebody changed since; load it again "
+        "and repeat what was to be saved, choose another folder, or overwrite it."
     )
 
 
-def _remove_unreferenced(folder: Path, manifest: Manifest) -> None:
-    """Remove what no task needs any more, so that what is forgotten is gone."""
-    kept = {f"{entry.sha256}.safetensors" for entry in manifest.files}
-    for subfolder in (POSTERIORS, NETWORK):
-        for path in (folder / subfolder).glob("*"):
-            if path.name not in kept and _NAME.fullmatch(path.name):
-                try:
-                    path.unlink()
-                except OSError as error:
-                    warnings.warn(
-                        f"{path} is no longer needed but cannot be removed: {error.strerror}; the "
-                        "next save tries again.",
-                        stacklevel=3,
-                    )
+def _clean(folder: Storage, needed: set[str]) -> None:
+    """Remove what no task needs any more, so that what is forgotten is gone; nothing foreign."""
+    for name, plain in folder.names().items():
+        subfolder, _, file = name.rpartition("/")
+        own = _OWN_FILE.fullmatch(file) if subfolder else file == f"{FILE_NAME}.tmp"
+        if plain and name not in needed and (own or is_temporary(file)):
+            folder.remove(name)
 
 
 def size(path: str | PathLike[str]) -> FolderSize:
     """Return the bytes a knowledge base takes on disk."""
-    folder = Path(path)
+    folder = local(path)
     manifest = read_manifest(folder)
     stored = {entry.sha256: entry.bytes for entry in manifest.posteriors}
-    files = {entry.sha256: entry.bytes for entry in manifest.files}
-    total = sum(files.values()) + (folder / FILE_NAME).stat().st_size
+    total = sum(entry.bytes for entry in manifest.names.values()) + folder.size(FILE_NAME)
     return FolderSize(sum(stored.values()), total)
 
 
@@ -168,13 +272,14 @@ def load(
     autosave
         True saves to the same folder whenever a task has been learnt or forgotten.
     """
-    folder = Path(path)
+    folder = local(path)
     manifest = read_manifest(folder)
     while True:
         try:
+            _check_present(folder, manifest)
             learner = _rebuild(folder, manifest, network)
             break
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             # A writer may have replaced the manifest, and removed files, since it was read.
             present = read_manifest(folder)
             if present.checksum == manifest.checksum:
@@ -182,59 +287,81 @@ def load(
             manifest = present
     learner.storage = manifest.storage
     learner.metadata = dict(manifest.metadata)
-    learner.revisions[folder.resolve()] = manifest.checksum
-    learner.autosave = folder if autosave else None
+    learner.revisions[folder.place] = manifest.checksum
+    learner.autosave = Path(path) if autosave else None
     return learner
 
 
-def _rebuild(folder: Path, manifest: Manifest, network: nn.Module | None) -> IBCL:
+def _check_present(folder: Storage, manifest: Manifest) -> None:
+    """Compare the sizes the manifest declares with the files', before anything is made of them."""
+    for name, entry in manifest.names.items():
+        found = folder.size(name)
+        if found != entry.bytes:
+            raise StoreError(
+                f"{folder}/{name} is damaged: it has {found} bytes instead of {entry.bytes}."
+            )
+
+
+def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> IBCL:
     module = rebuild_network(folder, manifest.network, network)
     priors, stored = _read_gaussians(folder, manifest)
     try:
         posteriors.check_storage(manifest.storage)
+        likelihood = restore_likelihood(manifest.likelihood)
         learner = IBCL(
             module,
-            priors,
-            rebuild_inference(manifest.inference),
-            manifest.pooling,
+            priors or None,
+            manifest.inference and rebuild_inference(manifest.inference),
+            restore_pooling(manifest.pooling, manifest.pooling_settings),
             manifest.d,
             manifest.alpha,
             manifest.seed,
-            likelihood=restore_likelihood(manifest.likelihood),
+            likelihood=likelihood,
             continual=manifest.continual,
             task_incremental=manifest.task_incremental,
+            encoder=restore_encoder(manifest.encoder),
         )
         for task in manifest.tasks:
             learner.knowledge.check_new(task.name)
     except ValueError as error:
-        raise StoreError(f"{folder / FILE_NAME} is not valid: {error}") from None
-    records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
-    learner.knowledge.restore(stored, records)
+        raise StoreError(f"{folder}/{FILE_NAME} is not valid: {error}") from None
+    if manifest.tasks:
+        knowledge = KnowledgeBase(priors, learner.knowledge.d, learner.knowledge.continual)
+        records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
+        moments = read_moments(folder, manifest, learner.network.columns)
+        knowledge.restore(stored, records, moments)
+        if isinstance(likelihood, str):
+            raise StoreError(f"{folder}/{FILE_NAME} is not valid: its likelihood is open.")
+        learner.restore(knowledge, likelihood)
     return learner
 
 
 def _read_gaussians(
-    folder: Path, manifest: Manifest
+    folder: Storage, manifest: Manifest
 ) -> tuple[tuple[Gaussian, ...], tuple[Gaussian, ...]]:
     """Read priors and posteriors, each against the one it was written as a difference to."""
-    count = len(manifest.priors)
+    priors = manifest.priors or ()
+    count = len(priors)
     records = [TaskRecord(**dict(task)) for task in manifest.tasks]
-    entries = (*manifest.priors, *manifest.posteriors)
+    entries = (*priors, *manifest.posteriors)
     offered = [None] * count + [entries[place(b, count)].sha256 for b in learnt_from(records)]
     known: dict[str | None, Gaussian] = {}
+    # A file that is named more than once is unfolded once.
+    read: dict[tuple[str, str | None], Gaussian] = {}
     gaussians = []
     for position, (entry, prior) in enumerate(zip(entries, offered, strict=True)):
-        data = read_checked(
-            folder / POSTERIORS / f"{entry.sha256}.safetensors", entry.sha256, entry.bytes
-        )
-        gaussian = posteriors.decode(
-            data,
-            entry,
-            manifest.network.dimension,
-            posteriors.EXACT if position < count else manifest.storage,
-            known.get(entry.base),
-            prior,
-        )
-        known[entry.sha256] = gaussian
-        gaussians.append(gaussian)
+        key = entry.sha256, entry.base
+        if key not in read:
+            name = file_name(POSTERIORS, entry.sha256)
+            data = folder.read(name, entry.bytes)
+            read[key] = posteriors.decode(
+                check(data, entry.sha256, entry.bytes, f"{folder}/{name}"),
+                entry,
+                manifest.network.dimension,
+                posteriors.EXACT if position < count else manifest.storage,
+                known.get(entry.base),
+                prior,
+            )
+        known[entry.sha256] = read[key]
+        gaussians.append(read[key])
     return tuple(gaussians[:count]), tuple(gaussians[count:])

@@ -2,31 +2,48 @@
 
 One JSON file with a format number and a checksum of its own contents. The checksum tells damage
 from intent, and names the revision: two manifests with the same checksum are the same knowledge
-base.
+base. Whatever is written has been read back and compared first.
+
+Format 2 added the encoder, the moments of the tasks' inputs, settings of likelihoods and pooling
+rules, and settings left open; format 1 is still read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ibcl.store.files import StoreError, read_regular, sha256
+from ibcl.errors import StoreError
+from ibcl.files import KNOWLEDGE_BASE, MANIFEST
+from ibcl.store.files import file_name, sha256
+from ibcl.store.storage import Storage
 
-KIND: Final = "ibcl knowledge base"
-FORMAT: Final = 1
-FILE_NAME = "manifest.json"
+KIND: Final = KNOWLEDGE_BASE
+FORMAT: Final = 2
+FILE_NAME = MANIFEST
+POSTERIORS, NETWORK, MOMENTS = SUBFOLDERS = ("posteriors", "network", "moments")
+
+# What is declared is bounded before any of it is allocated. The limits lie far beyond what is
+# used, and a learner beyond them is refused when it is saved, not when it is opened.
 LARGEST_MANIFEST = 2**26
 LARGEST_NETWORK = 2**28
-"""Parameters; a description that asks for more is taken for damage."""
+"""Parameters."""
+LARGEST_UNBACKED = 2**24
+"""Numbers that a few bytes may stand for: priors of equal coordinates, a network described."""
+MOST_PRIORS, MOST_TASKS = 2**10, 2**16
+LONGEST_SPECIFICATION, MOST_LAYERS = 2**16, 2**8
+"""Characters of a network's description, and entries of a list in it."""
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Position = Annotated[int, Field(ge=0, lt=2**31)]
+Word = Annotated[str, Field(min_length=1, max_length=100)]
+Setting = int | float | bool | str | None
+Settings = Annotated[dict[Word, Setting], Field(max_length=100)]
 
 
 class Entry(BaseModel):
@@ -42,6 +59,8 @@ class FileEntry(Entry):
     bytes: Annotated[int, Field(gt=0, lt=2**40)]
     base: Hash | None = None
     """The Gaussian whose precision is to be added to the one in the file."""
+    family: str | None = None
+    """The family of Gaussians in the file, with ``:float16`` if compact; None in older folders."""
 
 
 class NetworkEntry(Entry):
@@ -52,19 +71,38 @@ class NetworkEntry(Entry):
     dimension: Annotated[int, Field(gt=0, le=LARGEST_NETWORK)]
     frozen: FileEntry | None
 
+    @model_validator(mode="after")
+    def _bounded(self) -> NetworkEntry:
+        if len(json.dumps(self.specification)) > LONGEST_SPECIFICATION:
+            raise ValueError("the network's description is too long")
+        if _longest_list(self.specification) > MOST_LAYERS:
+            raise ValueError(f"the network's description has more than {MOST_LAYERS} layers")
+        return self
+
 
 class InferenceEntry(Entry):
     """An inference method of `ibcl.inference.METHODS` and its settings."""
 
-    name: str
-    settings: dict[str, int | float | bool | str | None]
+    name: Word
+    settings: Settings
 
 
 class LikelihoodEntry(Entry):
-    """A likelihood by name; noise belongs to the Gaussian one."""
+    """A likelihood by name, and its settings; noise is the Gaussian one's, as format 1 had it."""
 
-    name: Literal["auto", "bernoulli", "categorical", "one_vs_rest", "gaussian"]
+    name: Word
     noise: Annotated[float, Field(gt=0)] | None = None
+    settings: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> LikelihoodEntry:
+        if self.noise is not None and self.name != "gaussian":
+            raise ValueError(f"the likelihood {self.name!r} has no noise")
+        if self.noise is not None and self.settings:
+            raise ValueError("the likelihood's noise is given twice")
+        if self.name == "auto" and self.settings:
+            raise ValueError("a likelihood that is still to be chosen has no settings")
+        return self
 
 
 class TaskEntry(Entry):
@@ -80,49 +118,96 @@ class TaskEntry(Entry):
 
 
 class Manifest(Entry):
-    """A knowledge base and the learner it belongs to."""
+    """A knowledge base and the learner it belongs to.
+
+    A learner that has learnt nothing may have left its priors, its inference, its pooling rule,
+    d and the order of learning open: they are None.
+    """
 
     kind: Literal["ibcl knowledge base"] = KIND
-    format: Literal[1] = FORMAT
-    version: str
+    format: Literal[1, 2] = FORMAT
+    version: Word
     """Of the library that wrote it."""
     network: NetworkEntry
-    inference: InferenceEntry
+    inference: InferenceEntry | None
     likelihood: LikelihoodEntry
-    pooling: str
-    d: Annotated[float, Field(ge=0)]
+    pooling: Word | None
+    pooling_settings: Settings = Field(default_factory=dict)
+    d: Annotated[float, Field(ge=0)] | None
     alpha: Annotated[float, Field(gt=0, lt=1)]
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)]
-    continual: bool
-    task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
-    storage: str
-    priors: Annotated[tuple[FileEntry, ...], Field(min_length=1, max_length=1024)]
+    continual: bool | None
+    task_incremental: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None
+    encoder: dict[str, JsonValue] | None = None
+    """What turns a user's tables into the network's numbers, as `Encoder.description` gives it."""
+    storage: Word
+    priors: Annotated[tuple[FileEntry, ...], Field(min_length=1, max_length=MOST_PRIORS)] | None
     posteriors: tuple[FileEntry, ...]
-    tasks: tuple[TaskEntry, ...]
+    moments: tuple[FileEntry | None, ...] = ()
+    """Of each task's inputs; none at all, or one entry a task."""
+    tasks: Annotated[tuple[TaskEntry, ...], Field(max_length=MOST_TASKS)]
     metadata: dict[str, JsonValue]
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
-        if len(self.priors) * self.network.dimension > 4 * LARGEST_NETWORK:
-            raise ValueError("the priors are larger than this library reads")
         names = [task.name for task in self.tasks]
         if len(set(names)) < len(names):
             raise ValueError("two tasks have the same name")
-        if self.tasks and self.likelihood.name == "auto":
-            raise ValueError("tasks have been learnt without a likelihood")
+        if self.tasks:
+            self._check_chosen()
+        if self.pooling is None and self.pooling_settings:
+            raise ValueError("a pooling rule that is still to be chosen has no settings")
+        if self.moments and len(self.moments) != len(self.tasks):
+            raise ValueError(f"there are moments of {len(self.moments)} tasks")
+        priors = self.priors or ()
         stored = 0
         for task in self.tasks:
-            stored = _check_positions(task, len(self.priors), stored)
+            stored = _check_positions(task, len(priors), stored)
         if stored != len(self.posteriors):
             raise ValueError(f"{len(self.posteriors)} posteriors are stored, {stored} are used")
-        _check_bases(self.priors, self.posteriors)
+        _check_bases(priors, self.posteriors)
+        self._check_sizes()
         return self
 
+    def _check_chosen(self) -> None:
+        """Where tasks have been learnt, it is known how."""
+        for name in ("priors", "inference", "pooling", "d", "continual"):
+            if getattr(self, name) is None:
+                raise ValueError(f"tasks have been learnt, but {name} was left open")
+        likelihood = self.likelihood
+        if likelihood.name == "auto":
+            raise ValueError("tasks have been learnt without a likelihood")
+        if likelihood.name == "gaussian" and likelihood.noise is None and not likelihood.settings:
+            raise ValueError("tasks have been learnt without the likelihood's noise")
+
+    def _check_sizes(self) -> None:
+        """Bound what the files unfold into by what they hold."""
+        dimension = self.network.dimension
+        gaussians = (*(self.priors or ()), *self.posteriors)
+        for entry in gaussians:
+            if entry.bytes > 16 * dimension * (dimension + 2) + 2**16:
+                raise ValueError("a posterior's file is larger than a posterior can be")
+        distinct = {(entry.sha256, entry.base): entry.bytes for entry in gaussians}
+        held = sum({entry.sha256: entry.bytes for entry in gaussians}.values())
+        described = self.network.specification is not None
+        if dimension * (len(distinct) + described) > max(LARGEST_UNBACKED, held):
+            raise ValueError("the network and its priors are larger than what is stored of them")
+
     @property
-    def files(self) -> tuple[FileEntry, ...]:
+    def names(self) -> dict[str, FileEntry]:
         """All files it names."""
         frozen = self.network.frozen
-        return (*self.priors, *self.posteriors, *((frozen,) if frozen else ()))
+        groups: dict[str, Sequence[FileEntry | None]] = {
+            POSTERIORS: (*(self.priors or ()), *self.posteriors),
+            NETWORK: (frozen,),
+            MOMENTS: self.moments,
+        }
+        return {
+            file_name(subfolder, entry.sha256): entry
+            for subfolder, entries in groups.items()
+            for entry in entries
+            if entry is not None
+        }
 
     def contents(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -134,9 +219,34 @@ class Manifest(Entry):
         return _checksum(self.contents())
 
     def encode(self) -> bytes:
-        """Return the manifest file's bytes."""
-        contents = self.contents()
-        return json.dumps({**contents, "checksum": _checksum(contents)}, indent=1).encode() + b"\n"
+        """Return the manifest file's bytes, which were read back and are this manifest again."""
+        try:
+            contents = self.contents()
+            sealed = {**contents, "checksum": _checksum(contents)}
+            data = json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+            if len(data) > LARGEST_MANIFEST:
+                raise ValueError(
+                    f"its manifest has {len(data)} bytes, at most {LARGEST_MANIFEST} are read; "
+                    "keep less in its metadata"
+                )
+            returned = parse_manifest(data, "what was written")
+            # As text, which tells 1 from 1.0, 0 from −0, and orders and surrogates apart.
+            same = repr(returned.model_dump()) == repr(self.model_dump())
+        except (RecursionError, StoreError):
+            same = False
+        if not same:
+            raise ValueError(
+                "a name or its metadata would not come back from disk as it is; use text of whole "
+                "characters, finite numbers, and lists and mappings that are not nested deeply"
+            )
+        return data
+
+
+def _longest_list(value: Any) -> int:
+    """Return the length of the longest list in a network's description."""
+    if isinstance(value, dict):
+        return max(map(_longest_list, value.values()), default=0)
+    return max([len(value), *map(_longest_list, value)]) if isinstance(value, list) else 0
 
 
 def _check_positions(task: TaskEntry, priors: int, stored: int) -> int:
@@ -180,26 +290,29 @@ def one_sentence(error: ValidationError) -> str:
     return f"{where}: {reason}" if where else reason
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest of a folder; every fault is a `StoreError`."""
-    path = folder / FILE_NAME
+def read_manifest(storage: Storage) -> Manifest:
+    """Read and check the manifest of a knowledge base; every fault is a `StoreError`."""
     try:
-        data = read_regular(path, LARGEST_MANIFEST)
+        data = storage.read(FILE_NAME, LARGEST_MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         what = "is not a knowledge base: it has no manifest.json"
-        raise StoreError(f"{folder} {what if folder.exists() else 'does not exist'}.") from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from None
+        found = storage.place.exists()
+        raise StoreError(f"{storage} {what if found else 'does not exist'}.") from None
+    return parse_manifest(data, f"{storage}/{FILE_NAME}")
+
+
+def parse_manifest(data: bytes, what: str) -> Manifest:
+    """Turn a manifest file's bytes into the manifest."""
     try:
         contents = pydantic_core.from_json(data, allow_inf_nan=False)
     except ValueError:
-        raise StoreError(f"{path} is damaged: it is not JSON.") from None
+        raise StoreError(f"{what} is damaged: it is not JSON.") from None
     if not isinstance(contents, dict) or contents.get("kind") != KIND:
-        raise StoreError(f"{path} does not describe an ibcl knowledge base.")
+        raise StoreError(f"{what} does not describe an ibcl knowledge base.")
     number = contents.get("format")
     if isinstance(number, int) and number > FORMAT:
         raise StoreError(
-            f"{folder} was written in format {number}, but this version of ibcl reads formats up "
+            f"{what} was written in format {number}, but this version of ibcl reads formats up "
             f"to {FORMAT}; upgrade ibcl to open it."
         )
     checksum = contents.pop("checksum", None)
@@ -208,8 +321,8 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, RecursionError):
         intact = False
     if not intact:
-        raise StoreError(f"{path} is damaged: its contents do not match its checksum.")
+        raise StoreError(f"{what} is damaged: its contents do not match its checksum.")
     try:
         return Manifest.model_validate_json(json.dumps(contents))
     except ValidationError as error:
-        raise StoreError(f"{path} is not valid ({one_sentence(error)}).") from None
+        raise StoreError(f"{what} is not valid ({one_sentence(error)}).") from None

@@ -7,7 +7,7 @@ from functools import partial
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NoReturn
+from typing import Annotated, Any, Final, Literal
 
 import pydantic_core
 import torch
@@ -16,28 +16,41 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ibcl.learner import append_task_id
+from ibcl.errors import reason
+from ibcl.encoding import Encoder
+from ibcl.gates import Gate
+from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
 from ibcl.networks import FlatNetwork
+from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
 from ibcl.preference import Preference
 from ibcl.store.description import (
+    describe_encoder,
     describe_likelihood,
     rebuild_module,
+    restore_encoder,
     restore_frozen,
     restore_likelihood,
 )
 from ibcl.store.files import StoreError, read_regular, sha256, write_atomically
 from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, one_sentence
+from ibcl.tasks import as_inputs
+from ibcl.view import append_task_id
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LARGEST_FILE = 2**34
+# Where a routed model's file keeps what its network holds beside its parameters.
+_FIXED = "network."
 
 
 class ModelEntry(Entry):
-    """A model's metadata: JSON in the one string ``ibcl``, since safetensors keeps no order."""
+    """A model's metadata: JSON in the one string ``ibcl``, since safetensors keeps no order.
+
+    Format 2 added encoders and routed models; format 1 is still read.
+    """
 
     kind: Literal["ibcl model"] = "ibcl model"
-    format: Literal[1] = FORMAT
+    format: Literal[1, 2] = FORMAT
     version: str
     preference: dict[str, float]
     likelihood: LikelihoodEntry
@@ -49,28 +62,25 @@ class ModelEntry(Entry):
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
     knowledge: Hash
     """Revision of the knowledge base it was made from."""
+    encoder: dict[str, JsonValue] | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    """Of the gate; None where the model is one network."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    """The learner's own, such as the names of columns and classes."""
+    """The learner's own."""
 
 
-class SavedModel(Model):
-    """A mean model from a file; the distribution it was taken from stayed in its knowledge base."""
+def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) -> None:
+    """Save a model's mean model as one safetensors file, with its preference and provenance.
 
-    def credal_bounds(self, x: Any, samples: int = 0, task: str | None = None) -> NoReturn:
-        """Refuse: the credal set is not in the file."""
-        _refuse()
+    One network is kept as a plain state dict; a routed model as its heads, gate and weights.
 
-
-def _refuse() -> NoReturn:
-    raise ValueError(
-        "A model file holds the mean model only; for regions, samples, bounds and uncertainty make "
-        "the model from its knowledge base."
-    )
-
-
-def save_model(model: Model, path: str | PathLike[str]) -> None:
-    """Save a model's mean model as one safetensors file, with its preference and provenance."""
-    network = model.network
+    Parameters
+    ----------
+    overwrite
+        False refuses a file that is there already.
+    """
+    network, predictor = model.network, model.predictor
+    routed = isinstance(predictor, RoutedNetworks)
     try:
         entry = ModelEntry(
             version=version("ibcl"),
@@ -80,23 +90,31 @@ def save_model(model: Model, path: str | PathLike[str]) -> None:
             seed=int(model.seed),
             network=network.specification,
             fingerprint=network.fingerprint,
+            encoder=describe_encoder(model.encoder),
+            temperature=predictor.gate.temperature if isinstance(predictor, RoutedNetworks) else None,
             **model.provenance(),
         )
     except ValidationError as error:
         raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
-    tensors = {name: value.clone() for name, value in model.module().state_dict().items()}
+    if routed:
+        fixed = {f"{_FIXED}{name}": value for name, value in network.frozen_state.items()}
+        kept = {**predictor.tensors(), **fixed}
+    else:
+        kept = model.module().state_dict()
+    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
     contents = entry.model_dump(mode="json")
     contents["checksum"] = _checksum(tensors, contents)
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, save(tensors, metadata={"ibcl": json.dumps(contents)}))
+        data = save(tensors, metadata={"ibcl": json.dumps(contents)})
+        write_atomically(target, data, overwrite=overwrite)
     except OSError as error:
-        raise StoreError(f"Cannot write {target}: {error.strerror or error}.") from None
+        raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
 
 
 def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> Model:
-    """Load a model that `Model.save` wrote; it predicts the same.
+    """Load a model that `Model.save` wrote; it predicts the same, from the same kind of table.
 
     Parameters
     ----------
@@ -107,28 +125,26 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
     entry, tensors = _read(source)
     largest = sum(tensor.numel() for tensor in tensors.values())
     flat = FlatNetwork(rebuild_module(entry.network, network, source, largest))
-    shapes = zip(flat.names, flat.shapes, strict=True)
     try:
-        if any(tensors[name].shape != shape for name, shape in shapes):
-            raise ValueError("a parameter has another shape")
-        theta = torch.cat([tensors.pop(name).flatten() for name in flat.names])
-        restore_frozen(flat, tensors)
         preference = Preference(entry.preference)
+        likelihood = restore_likelihood(entry.likelihood)
+        encoder = restore_encoder(entry.encoder)
+        if isinstance(likelihood, str):
+            raise ValueError("it names no likelihood")
+        if entry.temperature is None:
+            predictor: Predictor = _single(flat, likelihood, tensors)
+        else:
+            predictor = _routed(flat, likelihood, tensors, entry.temperature, len(preference))
     except (KeyError, ValueError, RuntimeError) as error:
         raise StoreError(f"{source} does not fit its network: {error}.") from None
     if flat.fingerprint != entry.fingerprint:
         raise StoreError(f"{source} was not made with this network; give its own as network=.")
-    likelihood = restore_likelihood(entry.likelihood)
-    if isinstance(likelihood, str):
-        raise StoreError(f"{source} names no likelihood.")
-    return SavedModel(
-        flat,
-        likelihood,
+    return Model(
+        predictor,
         preference,
-        theta,
-        distribution=_refuse,
-        extremes=(),
-        encode=partial(append_task_id, tasks=tuple(preference), size=entry.task_incremental),
+        encode=partial(_encode, entry.task_incremental, tuple(preference), encoder),
+        encoder=encoder,
+        credal=None,
         alpha=entry.alpha,
         seed=entry.seed,
         provenance=lambda: {
@@ -140,11 +156,55 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
     )
 
 
+def _encode(
+    size: int | None, tasks: tuple[str, ...], encoder: Encoder | None, x: Any, task: str | None
+) -> Tensor:
+    inputs = as_inputs(x) if encoder is None else encoder.inputs(x)
+    return append_task_id(inputs, task, tasks, size)
+
+
+def _single(
+    flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]
+) -> SingleNetwork:
+    shapes = zip(flat.names, flat.shapes, strict=True)
+    if any(tensors[name].shape != shape for name, shape in shapes):
+        raise ValueError("a parameter has another shape")
+    theta = torch.cat([tensors.pop(name).flatten() for name in flat.names])
+    restore_frozen(flat, tensors)
+    return SingleNetwork(flat, likelihood, theta)
+
+
+def _routed(
+    flat: FlatNetwork,
+    likelihood: Likelihood,
+    tensors: dict[str, Tensor],
+    temperature: float,
+    tasks: int,
+) -> RoutedNetworks:
+    fixed = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FIXED)}
+    restore_frozen(flat, {name.removeprefix(_FIXED): value for name, value in fixed.items()})
+    parts = {name: tensors.pop(name) for name in [*tensors] if name.startswith("gate.")}
+    gate = Gate({name.removeprefix("gate."): value for name, value in parts.items()}, temperature)
+    heads, weights, seen = tensors.pop("heads"), tensors.pop("weights"), tensors.pop("seen", None)
+    active = int((weights > 0).sum())
+    if tensors:
+        raise ValueError(f"it also holds {sorted(tensors)[0]}")
+    if weights.shape != (tasks,) or gate.tasks != tasks:
+        raise ValueError("its preference and its gate are of different tasks")
+    if heads.shape != (active, flat.dimension) or not bool(torch.isfinite(heads).all()):
+        raise ValueError("its heads do not fit")
+    if seen is not None and (seen.ndim != 2 or len(seen) != tasks or seen.dtype != torch.bool):
+        raise ValueError("what its tasks have seen does not fit")
+    if flat.columns not in (None, gate.means.shape[1]):
+        raise ValueError("its gate needs other features")
+    return RoutedNetworks(flat, likelihood, heads, gate, weights, seen)
+
+
 def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
     try:
         data = read_regular(source, LARGEST_FILE)
     except OSError as error:
-        raise StoreError(f"Cannot read {source}: {error.strerror or error}.") from None
+        raise StoreError(f"Cannot read {source}: {reason(error)}.") from None
     try:
         tensors = {name: value.clone() for name, value in load(data).items()}
         header = pydantic_core.from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])

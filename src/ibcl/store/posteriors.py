@@ -1,17 +1,16 @@
-r"""Gaussians as safetensors files, exactly or compactly.
+r"""Gaussians as safetensors files, exactly or compactly; the manifest says of which family.
 
-*Exact* files hold mean and std, or mean and precision, as they are in memory. (Where all
-coordinates are alike, as in most priors, one stands for all.)
+*Exact* files hold a family's own tensors as they are in memory.
 
-*Compact* files hold a dense posterior's evidence Λ = P − P_prior, the precision it adds to the one
-it was learnt from, because that is what evidence pooling uses. Both forms are positive
-semi-definite by construction, whatever is rounded, so that the posterior stays positive definite:
+*Compact* files hold a posterior's evidence Λ = P − P_prior, the precision it adds to the one it was
+learnt from, because that is what evidence pooling uses. Every family with a compact form makes it
+positive semi-definite by construction, whatever is rounded, so that the posterior stays positive
+definite; a family without one is kept exactly.
 
-* ``float16``: Λ = S G Gᵀ S with S² = diag Λ; the triangular G has rows of length one, which
-  float16 holds without overflow. Rounding a factor, and not Λ itself, leaves directions that
-  the task knows little about almost untouched.
+* ``float16``: the family's own rounding of Λ.
 * ``eigenvectors:r``: Λ ≈ S (W Wᵀ + diag ρ) S, with W from the r leading eigenvectors in float16 and
-  ρ such that the diagonal stays right.
+  ρ such that the diagonal stays right. Loaded, it is a few directions in memory too. Where a family
+  has no such projection, its own rounding stands in.
 
 Means are kept in float32, and pooled means of a chain with uniform weights therefore stay exact.
 """
@@ -19,6 +18,7 @@ Means are kept in float32, and pooled means of a chain with uniform weights ther
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,14 +26,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ibcl.gaussians import DenseGaussian, DiagonalGaussian, Gaussian
+from ibcl.gaussians import FAMILIES, Gaussian, NaturalParameters, family_named
 from ibcl.store.files import StoreError, sha256
 from ibcl.store.manifest import FileEntry
 
 EXACT, FLOAT16, EIGENVECTORS = "exact", "float16", "eigenvectors"
-LARGEST_COMPACT = 2**14
-"""Parameters up to which compact files are used: they unfold into a matrix of D² numbers."""
-
+_COMPACT = ":float16"
+# Folders written before manifests named the family know these four kinds of file.
+_UNNAMED = {
+    "diagonal": {"mean", "std"},
+    "dense": {"mean", "precision"},
+    "dense:float16": {"mean", "scale", "triangle"},
+    "low_rank:float16": {"mean", "scale", "factor", "remainder"},
+}
 Tensors = dict[str, Tensor]
 
 
@@ -87,12 +92,19 @@ def encode(
     known = _ENCODINGS.get(gaussian)
     if known and (known.storage, known.offered) == (storage, offered):
         return known
+    if FAMILIES.get(gaussian.family) is not type(gaussian):
+        kind = type(gaussian).__name__
+        raise StoreError(f"A {kind} cannot be saved: make it known by ibcl.gaussians.register.")
     compact = None
-    if storage != EXACT and isinstance(gaussian, DenseGaussian):
+    if storage != EXACT:
         compact = _compact(gaussian, storage, prior[1] if prior else None)
-    data = save(compact[0] if compact else _exact(gaussian))
-    base = offered if compact and compact[1] else None
-    entry = FileEntry(sha256=sha256(data), bytes=len(data), base=base)
+    data = save(compact.tensors if compact else _exact(gaussian))
+    entry = FileEntry(
+        sha256=sha256(data),
+        bytes=len(data),
+        base=offered if compact and compact.on_prior else None,
+        family=compact.family if compact else gaussian.family,
+    )
     encoding = Encoding(entry, storage, offered, data if compact else None)
     _ENCODINGS[gaussian] = encoding
     return encoding
@@ -114,27 +126,26 @@ def decode(
     """Read a Gaussian from its file; every fault is a `StoreError`."""
     try:
         tensors = {name: _own(tensor) for name, tensor in load(data).items()}
-        gaussian = _unfold(tensors, dimension, base)
+        family = entry.family or _family_of(tensors)
+        gaussian = _unfold(tensors, family, dimension, base)
     except (ValueError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error) else "unreadable"
         raise StoreError(f"The posterior file {entry.sha256} is not valid: {reason}.") from None
-    exact = "std" in tensors or "precision" in tensors
-    _ENCODINGS[gaussian] = Encoding(entry, storage, offered, None if exact else data)
+    compact = family.endswith(_COMPACT)
+    _ENCODINGS[gaussian] = Encoding(entry, storage, offered, data if compact else None)
     return gaussian
 
 
+def _family_of(tensors: Tensors) -> str:
+    """Tell the family by the names of the tensors, as in folders that do not say it."""
+    for family, names in _UNNAMED.items():
+        if set(tensors) == names:
+            return family
+    raise ValueError(f"it holds {', '.join(sorted(tensors)) or 'nothing'}")
+
+
 def _exact(gaussian: Gaussian) -> Tensors:
-    if isinstance(gaussian, DenseGaussian):
-        return {"mean": _own(gaussian.mean), "precision": _own(gaussian.precision)}
-    assert isinstance(gaussian, DiagonalGaussian)
-    mean, std = gaussian.mean, gaussian.std
-    # Compared as bits, since −0 equals 0 but is another file.
-    alike = all(
-        bool((value.view(torch.uint8).reshape(len(value), -1) == value[:1].view(torch.uint8)).all())
-        for value in (mean.contiguous(), std.contiguous())
-    )
-    rows = 1 if alike else len(mean)
-    return {"mean": _own(mean[:rows]), "std": _own(std[:rows])}
+    return {name: _own(tensor) for name, tensor in gaussian.tensors().items()}
 
 
 def _own(tensor: Tensor) -> Tensor:
@@ -142,91 +153,50 @@ def _own(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _compact(
-    gaussian: DenseGaussian, storage: str, prior: Gaussian | None
-) -> tuple[Tensors, bool] | None:
-    """Return the compact form and whether it builds on the prior; None where none is safe."""
-    if gaussian.dimension > LARGEST_COMPACT:
-        return None
+class _Compact(NamedTuple):
+    tensors: Tensors
+    family: str
+    on_prior: bool
+
+
+def _compact(gaussian: Gaussian, storage: str, prior: Gaussian | None) -> _Compact | None:
+    """Return the compact form, on the prior if it can be; None where none is safe."""
+    posterior = gaussian.natural_parameters()
+    # In units of the posterior's own precision, so that features of any size count alike.
+    unit = posterior.precision_diagonal().sqrt()
     for base in (prior, None) if prior else (None,):
-        evidence = gaussian.precision.double()
-        # In units of the posterior's own precision, so that features of any size count alike.
-        unit = evidence.diagonal().sqrt()
-        if base is not None:
-            evidence = evidence - base.dense().precision.double()
-        evidence = evidence / unit / unit[:, None]
-        values, vectors = torch.linalg.eigh((evidence + evidence.T) / 2)
-        if float(values[0]) < -1e-10:
-            continue
-        # A factor of the evidence, weakest direction first, and of the scaled one: Λ = S B Bᵀ S.
-        factor = vectors * values.clamp(min=0).sqrt() * unit[:, None]
-        scale = factor.norm(dim=1).clamp(min=1e-30).float()
-        factor = factor / scale.double()[:, None]
-        tensors = {"mean": gaussian.mean.float(), "scale": scale}
-        if storage == FLOAT16:
-            triangular = torch.linalg.qr(factor.T, mode="r").R.T
-            rows, columns = torch.tril_indices(len(factor), len(factor))
-            tensors["triangle"] = triangular[rows, columns].half()
-        else:
-            rank = min(int(storage.partition(":")[2]), len(factor))
-            tensors["factor"] = factor[:, -rank:].half().contiguous()
-            explained = tensors["factor"].double().square().sum(1)
-            tensors["remainder"] = (factor.square().sum(1) - explained).clamp(min=0).float()
+        evidence = posterior if base is None else posterior - base.natural_parameters()
         try:
-            _unfold(tensors, gaussian.dimension, base)
+            if storage != FLOAT16:
+                evidence = evidence.low_rank(int(storage.partition(":")[2]), unit) or evidence
+            parts = evidence.half(unit)
+            if parts is None:
+                continue
+            tensors = {"mean": gaussian.mean.float(), **parts}
+            tensors = {name: _own(tensor) for name, tensor in tensors.items()}
+            family = _family_with(evidence) + _COMPACT
+            _unfold(tensors, family, gaussian.dimension, base)
         except ValueError:
             continue
-        return tensors, base is not None
+        return _Compact(tensors, family, base is not None)
     return None
 
 
-def _unfold(tensors: Tensors, dimension: int, base: Gaussian | None) -> Gaussian:
-    """Rebuild the Gaussian from the tensors of its file."""
-    names = set(tensors)
-    for name, tensor in tensors.items():
-        if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            raise ValueError(f"{name} holds {tensor.dtype} instead of floating-point numbers")
-    if names == {"mean", "std"}:
-        if all(len(value.reshape(-1)) == 1 for value in tensors.values()):
-            return DiagonalGaussian(
-                *(tensors[name].reshape(1).repeat(dimension) for name in ("mean", "std"))
-            )
-        return _of_dimension(DiagonalGaussian(tensors["mean"], tensors["std"]), dimension)
-    if names == {"mean", "precision"}:
-        return _of_dimension(DenseGaussian(tensors["mean"], tensors["precision"]), dimension)
-    triangle = names == {"mean", "scale", "triangle"}
-    if not triangle and names != {"mean", "scale", "factor", "remainder"}:
-        raise ValueError(f"it holds {', '.join(sorted(names)) or 'nothing'}")
-    if dimension > LARGEST_COMPACT:
-        raise ValueError("it is too large to unfold")
-    shapes = {"mean": (dimension,), "scale": (dimension,), "remainder": (dimension,)}
-    for name in names & set(shapes):
-        if tensors[name].shape != shapes[name]:
-            raise ValueError(f"{name} does not have {dimension} numbers")
-    scale = tensors["scale"].double()
-    if triangle:
-        evidence = _from_triangle(tensors["triangle"], dimension)
-    else:
-        factor, remainder = tensors["factor"].double(), tensors["remainder"].double()
-        if factor.ndim != 2 or len(factor) != dimension or not bool((remainder >= 0).all()):
-            raise ValueError("its eigenvectors do not fit")
-        evidence = factor @ factor.T + torch.diag(remainder)
-    precision = scale[:, None] * evidence * scale
+def _family_with(natural: NaturalParameters) -> str:
+    """Name the family with these natural parameters."""
+    return next(name for name, family in FAMILIES.items() if family.natural is type(natural))
+
+
+def _unfold(tensors: Tensors, family: str, dimension: int, base: Gaussian | None) -> Gaussian:
+    """Rebuild the Gaussian from the tensors of its file: exactly, or as base + evidence."""
+    name, compact, _ = family.partition(_COMPACT)
+    if not compact:
+        return family_named(name).from_tensors(tensors, dimension)
+    parts = dict(tensors)
+    mean = parts.pop("mean").double()
+    if mean.shape != (dimension,):
+        raise ValueError(f"mean does not have {dimension} numbers")
+    precision = family_named(name).natural.from_half(parts, dimension)
     if base is not None:
-        precision = precision + base.dense().precision.double()
-    return DenseGaussian(tensors["mean"].double(), (precision + precision.T) / 2)
-
-
-def _from_triangle(triangle: Tensor, dimension: int) -> Tensor:
-    if triangle.shape != (dimension * (dimension + 1) // 2,):
-        raise ValueError("its triangle does not fit")
-    factor = torch.zeros(dimension, dimension, dtype=torch.float64)
-    rows, columns = torch.tril_indices(dimension, dimension)
-    factor[rows, columns] = triangle.double()
-    return factor @ factor.T
-
-
-def _of_dimension(gaussian: Gaussian, dimension: int) -> Gaussian:
-    if gaussian.dimension != dimension:
-        raise ValueError(f"it has {gaussian.dimension} parameters, the network {dimension}")
-    return gaussian
+        precision = base.natural_parameters() + precision
+    return precision.around(mean)

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from torch import nn
 
 from ibcl import DenseGaussian, DenseVI, DiagonalGaussian
-from ibcl.inference.quadrature import expectations, logistic_moments
+from ibcl.likelihoods.quadrature import logistic_moments
 from ibcl.likelihoods import Bernoulli, Categorical, Normal
 from ibcl.networks import FlatNetwork, linear, mlp, random_features
 from ibcl.tasks import TaskData
@@ -91,7 +91,7 @@ def test_softmax_expectations_match_monte_carlo_and_the_binary_case():
     mean = torch.tensor([[0.5, -1.0, 0.2]]).double()
     root = torch.tensor([[1.0, 0.0, 0.0], [0.4, 0.8, 0.0], [-0.3, 0.2, 0.5]]).double()
     covariance = (root @ root.T)[None]
-    ours = expectations(Categorical(), mean, covariance, torch.tensor([1]))
+    ours = Categorical().expectations(mean, covariance, torch.tensor([1]))
     noise = torch.randn(400_000, 3, generator=torch.Generator().manual_seed(0)).double()
     p = torch.softmax(mean + noise @ root.T, -1)
     torch.testing.assert_close(
@@ -183,7 +183,7 @@ def test_large_problems_start_in_single_precision_and_end_at_the_same_posterior(
     x, y = logistic_data(300, 60)
     prior = isotropic(61, 1.0)
     (double,) = infer(linear(60), Bernoulli(), prior, x, y, tolerance=1e-5).posteriors
-    monkeypatch.setattr("ibcl.inference.dense._LARGE", 0)
+    monkeypatch.setattr("ibcl.inference.sites._LARGE", 0)
     (mixed,) = infer(linear(60), Bernoulli(), prior, x, y, tolerance=1e-5).posteriors
     assert_same_gaussian(double, mixed, tolerance=1e-4)
 

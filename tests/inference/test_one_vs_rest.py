@@ -42,14 +42,14 @@ def test_each_class_has_the_posterior_of_its_own_binary_problem(bias):
             TaskData(X, LABELS.eq(c).float()),
         )
         torch.testing.assert_close(posterior.mean[own], alone.posteriors[0].mean)
-        block = posterior.precision[own[:, None], own]
+        block = posterior.dense().precision[own[:, None], own]
         torch.testing.assert_close(block, alone.posteriors[0].precision)
         bound += alone.objectives[0]
     assert result.objectives[0] == pytest.approx(bound)
     inside = torch.zeros_like(precision, dtype=torch.bool)
     for own in position:
         inside[own[:, None], own] = True
-    assert not posterior.precision[~inside].any()
+    assert not posterior.dense().precision[~inside].any()
 
 
 def test_the_fast_posterior_is_where_sampling_finds_it():

@@ -1,0 +1,127 @@
+r"""Many preferences at once: rows × users in blocks.
+
+For routed models whose heads do not depend on the preference there is not even a softmax. With
+e_k(x) = exp(log p_k(x)/t), shifted by its largest for safety, the answers to all preferences W are
+
+    (W (e ∘ p)ᵀ) / (W eᵀ),
+
+two matrix products and a division, with W of shape (users, tasks), e and p of shape (rows, tasks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ibcl.pooling import split_weights
+from ibcl.predictors import RoutedNetworks, SingleNetwork, head_means
+from ibcl.routing import Routed
+from ibcl.view import View
+
+# Users whose answers are divided while they are still in the processor's cache.
+_CACHED_NUMBERS = 2**17
+# Below this, single precision has lost too much of Σ_k w_k e_k: those answers are computed again.
+_SMALLEST_SHARE = 1e-25
+# Numbers that the parameters of a block of models may take.
+_MODEL_NUMBERS = 2**24
+
+
+def predict_blocks(
+    view: View, inputs: Tensor, preferences: NDArray[np.float64], numbers: int | None = None
+) -> Iterator[Tensor]:
+    """Yield the answers to a matrix of preferences, block by block, (users, rows, columns) each.
+
+    Parameters
+    ----------
+    numbers
+        How many numbers a block may hold; all users are one block where None.
+    """
+    rule = view.pooling
+    users = torch.as_tensor(preferences)
+    if isinstance(rule, Routed) and rule.heads == "uniform":
+        yield from _RoutedAnswers(view, inputs).blocks(users, numbers)
+        return
+    if isinstance(rule, Routed):
+        answer = _by_preference
+        size = 1
+    else:
+        answer = _by_parameters
+        size = max(1, _MODEL_NUMBERS // view.knowledge.dimension)
+    rows = 2 * max(1, len(inputs))
+    size = min(size, max(1, (numbers or _MODEL_NUMBERS * 4) // rows))
+    parts = [answer(view, inputs, block) for block in users.split(size)] if numbers is None else None
+    if parts is not None:
+        yield torch.cat(parts)
+        return
+    for block in users.split(size):
+        yield answer(view, inputs, block)
+
+
+def _by_parameters(view: View, inputs: Tensor, users: Tensor) -> Tensor:
+    rule = view.pooling
+    assert not isinstance(rule, Routed)
+    thetas = rule.means(view.knowledge, split_weights(view.knowledge, users))
+    predictor = SingleNetwork(view.network, view.answers, thetas[0])
+    return predictor.means(inputs, thetas).float()
+
+
+def _by_preference(view: View, inputs: Tensor, users: Tensor) -> Tensor:
+    found = []
+    for weights in users:
+        active = torch.nonzero(weights > 0).flatten().tolist()
+        routes = view.routes
+        heads = routes.means(weights, active)
+        predictor = RoutedNetworks(
+            view.network, view.answers, heads, routes.gate, weights, routes.seen
+        )
+        found.append(predictor.means(inputs)[0].float())
+    return torch.stack(found)
+
+
+class _RoutedAnswers:
+    """Gate and heads on some rows, ready for any number of preferences."""
+
+    def __init__(self, view: View, inputs: Tensor) -> None:
+        routes = view.routes
+        heads = routes.uniform_means
+        with torch.no_grad():
+            self.scores = routes.gate(view.network.features(inputs).double())
+        shifted = torch.exp(self.scores - self.scores.amax(1, keepdim=True)).T
+        self.answers = head_means(
+            view.network, view.answers, heads, inputs, torch.arange(len(heads)), routes.seen
+        )
+        tasks, self.rows, self.columns = self.answers.shape
+        weighted = shifted[:, :, None] * self.answers
+        self.numerator = weighted.reshape(tasks, self.rows * self.columns).float()
+        self.denominator = shifted.float().contiguous()
+
+    def blocks(self, users: Tensor, numbers: int | None) -> Iterator[Tensor]:
+        width = max(1, self.rows * self.columns)
+        size = max(1, len(users)) if numbers is None else max(1, numbers // width)
+        for block in users.split(size):
+            yield self._answer(block)
+
+    def _answer(self, users: Tensor) -> Tensor:
+        result = self.numerator.new_empty(len(users), self.rows * self.columns)
+        weights = users.to(self.numerator)
+        step = max(1, _CACHED_NUMBERS // max(1, self.rows * self.columns))
+        for begin in range(0, len(users), step):
+            part = weights[begin : begin + step]
+            answer = result[begin : begin + step]
+            torch.mm(part, self.numerator, out=answer)
+            shares = torch.mm(part, self.denominator)
+            answer.view(len(part), self.rows, self.columns).div_(shares[:, :, None])
+            if shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
+                self._mend(users[begin : begin + step], shares, answer)
+        return result.view(len(users), self.rows, self.columns)
+
+    def _mend(self, users: Tensor, shares: Tensor, answer: Tensor) -> None:
+        """Answer again, with a softmax, where a user's tasks are all far from a row's own."""
+        user, row = torch.nonzero(shares < _SMALLEST_SHARE, as_tuple=True)
+        routing = torch.softmax(self.scores[row] + users[user].to(self.scores).log(), 1)
+        exact = torch.einsum("pk,kpc->pc", routing, self.answers[:, row].double())
+        answer.view(len(users), self.rows, self.columns)[user, row] = exact.float()

@@ -1,0 +1,87 @@
+"""The network that stands behind a table, the same for whoever learns from it."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+from ibcl import networks
+
+DEFAULT_HEAD = "random_features"
+DEFAULT_WIDTH = 256
+# Matrices are D×D. Where D would become larger than this, many classes get fewer random features,
+# and many inputs do not join the random features made of them.
+LARGEST_DIMENSION = 1500
+
+
+def head_names() -> tuple[str, ...]:
+    """Names of the heads that can be made for a table: whatever `ibcl.networks.BUILDERS` has."""
+    return tuple(
+        name
+        for name, builder in networks.BUILDERS.items()
+        if {"inputs", "outputs"} <= set(signature(builder).parameters)
+    )
+
+
+def outputs_for(classes: int | None) -> int:
+    """Number of outputs a network needs: one for a value or two classes, else one a class.
+
+    Examples
+    --------
+    >>> outputs_for(None), outputs_for(2), outputs_for(5)
+    (1, 1, 5)
+    """
+    return 1 if classes is None or classes == 2 else classes
+
+
+def make_head(
+    name: str,
+    inputs: int,
+    outputs: int,
+    *,
+    width: int | None = None,
+    hidden: tuple[int, ...] | None = None,
+    seed: int = 0,
+) -> networks.SpecifiedNetwork:
+    """Make a network for a table by its name.
+
+    Parameters
+    ----------
+    name : a key of `ibcl.networks.BUILDERS`.
+    width : number of random features, 256 where None; fewer if with many outputs the matrices of
+        all parameters would have more than 1,500 rows.
+    hidden : hidden units of an mlp, a layer.
+    seed : draws the random features.
+
+    Examples
+    --------
+    >>> make_head("random_features", 4, 1).specification["width"]
+    256
+    >>> make_head("linear", 4, 1, width=8)
+    Traceback (most recent call last):
+    ...
+    ValueError: width= means nothing to a network of kind linear.
+    """
+    if name not in head_names():
+        raise ValueError(f"network must be one of {', '.join(head_names())}, not {name!r}.")
+    taken = signature(networks.BUILDERS[name]).parameters
+    given = {"width": width, "hidden": None if hidden is None else list(hidden)}
+    settings = {key: value for key, value in given.items() if value is not None}
+    for key in settings:
+        if key not in taken:
+            raise ValueError(f"{key}= means nothing to a network of kind {name}.")
+    if name == DEFAULT_HEAD:
+        return _random_features(
+            inputs, DEFAULT_WIDTH if width is None else width, outputs, seed=seed
+        )
+    if "seed" in taken:
+        settings["seed"] = seed
+    return networks.BUILDERS[name](inputs=inputs, outputs=outputs, **settings)
+
+
+def _random_features(inputs: int, width: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
+    """Make x beside random features of it, as far as matrices stay small."""
+    room = LARGEST_DIMENSION // outputs - 1
+    skip = 2 * inputs <= room
+    if outputs > 1:
+        width = min(width, max(1, room - inputs * skip))
+    return networks.random_features(inputs, width, outputs, seed=seed, skip=skip)

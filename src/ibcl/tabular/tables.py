@@ -1,0 +1,118 @@
+"""Anything with rows and columns, as a frame whose columns have a certain meaning."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from torch import Tensor
+
+from ibcl.tabular.values import listing, text_of
+
+
+class Table(NamedTuple):
+    """A frame, and whether its columns are known by name; if not, they are known by position."""
+
+    frame: pd.DataFrame
+    named: bool
+
+
+def as_table(x: Any) -> Table:
+    """Read a table from a frame, an array, a masked array, a sparse matrix or nested lists.
+
+    A frame whose columns are just numbered 0, 1, ... has no names; neither has an array. What a
+    masked array masks is missing.
+
+    Examples
+    --------
+    >>> as_table([[1, 2], [3, 4]]).named, as_table(pd.DataFrame({"a": [1]})).named
+    (False, True)
+    """
+    if not isinstance(x, pd.DataFrame) and hasattr(x, "to_pandas"):
+        x = x.to_pandas()
+    if isinstance(x, pd.Series):
+        raise ValueError("A table has rows and columns, but this is a single column (a Series).")
+    if isinstance(x, pd.DataFrame):
+        return _from_frame(x)
+    if isinstance(x, Tensor):
+        x = x.detach().cpu().numpy()
+    if sparse.issparse(x):
+        x = x.toarray()
+    if isinstance(x, np.ma.MaskedArray):
+        x = _without_mask(x)
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"x must have rows of the same length: {error}.") from None
+    if array.dtype.names is not None:
+        return _from_frame(pd.DataFrame(array))
+    if array.ndim != 2:
+        raise ValueError(
+            f"x must have one row a sample and one column a feature, but its shape is "
+            f"{array.shape}."
+        )
+    return Table(pd.DataFrame(array), named=False)
+
+
+def _from_frame(frame: pd.DataFrame) -> Table:
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise ValueError("The frame has several levels of column names; give it one name a column.")
+    if frame.columns.equals(pd.RangeIndex(frame.shape[1])):
+        return Table(frame, named=False)
+    for name in frame.columns:
+        text_of(str(name), "list of columns")
+    names = frame.columns.map(str)
+    repeated = names[names.duplicated()].unique()
+    if len(repeated):
+        raise ValueError(
+            f"The frame has more than one column named {listing(repeated)}; names must differ."
+        )
+    return Table(frame.set_axis(names, axis=1), named=True)
+
+
+def _without_mask(array: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    if array.dtype.names is not None:
+        raise ValueError("Masked arrays of records are not understood; give a frame instead.")
+    if array.dtype.kind in "biuf":
+        return np.asarray(array.astype(np.float64).filled(np.nan))
+    return np.asarray(array.astype(object).filled(None))
+
+
+def as_column(y: Any, what: str) -> pd.Series[Any]:
+    """Read one column of labels or targets, of which none may be missing.
+
+    Examples
+    --------
+    >>> as_column(np.array([[1], [2]]), "labels").tolist()
+    [1, 2]
+    """
+    if isinstance(y, pd.DataFrame):
+        if y.shape[1] != 1:
+            raise ValueError(f"The {what} must be one column, but there are {y.shape[1]}.")
+        y = y.iloc[:, 0]
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    if isinstance(y, np.ma.MaskedArray):
+        y = _without_mask(y)
+    if not isinstance(y, pd.Series | pd.Index):
+        if hasattr(y, "to_pandas"):
+            y = y.to_pandas()
+        else:
+            array = np.asarray(y)
+            if array.ndim == 2 and array.shape[1] == 1:
+                array = array[:, 0]
+            if array.ndim != 1:
+                raise ValueError(
+                    f"The {what} must be one value a row, but their shape is {array.shape}."
+                )
+            y = array
+    column = pd.Series(y).reset_index(drop=True)
+    missing = column.isna()
+    if missing.any():
+        raise ValueError(
+            f"The {what} have {int(missing.sum()):,} missing values, the first in row "
+            f"{int(np.flatnonzero(missing)[0]) + 1}; leave these rows out."
+        )
+    return column

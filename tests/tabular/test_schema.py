@@ -1,0 +1,365 @@
+"""What a table means: by name, alike wherever it is read from, and exactly kept."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from ibcl.encoding import Encoder, encoder_of
+from ibcl.tabular import Schema, usable_columns
+
+YES_NO = ["no", "yes", "no", "yes", "no", "yes"]
+
+
+def homes(seed: int = 0, n: int = 40) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "area": generator.normal(80, 20, n),
+            "rooms": generator.integers(1, 6, n),
+            "garden": generator.random(n) < 0.5,
+            "town": generator.choice(["Oslo", "Rome", "Lima"], n),
+        }
+    )
+    frame.loc[::7, "area"] = np.nan
+    frame.loc[::11, "town"] = None
+    return frame
+
+
+def labels(n: int = 40) -> np.ndarray:
+    return np.where(np.arange(n) % 2 == 0, "cheap", "dear")
+
+
+@pytest.fixture
+def schema() -> Schema:
+    return Schema.fit(homes(), labels())
+
+
+def test_it_is_an_encoder_that_is_found_again(schema):
+    assert isinstance(schema, Encoder)
+    assert encoder_of("tabular", schema.description()) == schema
+
+
+def test_numbers_are_what_imputer_and_scaler_of_scikit_learn_make_of_them(schema):
+    frame, numeric = homes(), ["area", "rooms", "garden"]
+    oracle = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    oracle.fit(frame[numeric].astype(float))
+    later = homes(1)
+    later.loc[3, "rooms"] = np.nan
+    expected = oracle.transform(later[numeric].astype(float))
+    np.testing.assert_allclose(schema.inputs(later)[:, :3], expected, atol=1e-6)
+
+
+def test_missing_values_are_indicated_where_the_first_task_had_some(schema):
+    frame = homes()
+    oracle = MissingIndicator(error_on_new=False).fit(frame[["area", "rooms", "garden"]])
+    later = homes(1)
+    later.loc[3, "rooms"] = np.nan
+    expected = oracle.transform(later[["area", "rooms", "garden"]])
+    np.testing.assert_array_equal(schema.inputs(later)[:, 3:4], expected)
+
+
+def test_categories_are_one_hot_and_unseen_ones_all_zeros(schema):
+    frame = homes()
+    oracle = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    # For scikit-learn a missing category is one more category, the last.
+    oracle.fit(frame[["town"]].fillna("~"))
+    later = homes(1)
+    later.loc[5, "town"] = "Atlantis"
+    expected = oracle.transform(later[["town"]].fillna("~"))
+    found = schema.inputs(later)[:, 4:]
+    np.testing.assert_array_equal(found, expected)
+    assert found[5].sum() == 0
+
+
+def test_a_category_missing_later_but_never_in_the_first_task_is_all_zeros():
+    schema = Schema.fit(pd.DataFrame({"town": ["a", "b"]}), [0, 1])
+    assert schema.inputs(pd.DataFrame({"town": [None, "b"]})).tolist() == [[0, 0], [0, 1]]
+
+
+def test_names_and_not_positions_decide(schema):
+    frame = homes(2)
+    shuffled = frame[["town", "garden", "rooms", "area"]].assign(colour="red", extra=1.0)
+    assert torch.equal(schema.inputs(shuffled), schema.inputs(frame))
+
+
+def test_the_same_rows_from_csv_parquet_arrow_and_other_dtypes_are_the_same_inputs(
+    schema, tmp_path
+):
+    frame = homes(3)
+    expected = schema.inputs(frame)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    others = [
+        pd.read_csv(tmp_path / "t.csv"),
+        pd.read_parquet(tmp_path / "t.parquet"),
+        pd.read_parquet(tmp_path / "t.parquet", dtype_backend="pyarrow"),
+        frame.convert_dtypes(),
+        frame.astype(object),
+        frame.astype({"town": "category"}),
+    ]
+    for other in others:
+        torch.testing.assert_close(schema.inputs(other), expected, rtol=0, atol=1e-6)
+        assert Schema.fit(other, labels()).differences(schema) in ((), ("scaling or categories",))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.array([1, None, 3, 3], dtype="Int64"),
+        np.array([1, None, 3, 3], dtype=object),
+        [Decimal(1), None, Decimal(3), Decimal(3)],
+        pd.array([1, None, 3, 3], dtype="float32[pyarrow]"),
+        np.ma.masked_array([1, 7, 3, 3], [False, True, False, False]),
+    ],
+)
+def test_numbers_in_any_dress(column):
+    frame = pd.DataFrame({"a": column})
+    if isinstance(column, np.ma.MaskedArray):
+        frame = np.ma.masked_array(column.data[:, None], column.mask[:, None])
+    inputs = Schema.fit(frame, [0, 1, 0, 1]).inputs(frame)
+    plain = np.array([1.0, 3.0, 3.0, 3.0])
+    np.testing.assert_allclose(inputs[:, 0], (plain - plain.mean()) / plain.std(), rtol=1e-6)
+    assert inputs[:, 1].tolist() == [0, 1, 0, 0]
+
+
+def test_truth_values_are_numbers_also_where_some_are_missing():
+    frame = pd.DataFrame({"a": pd.array([True, None, False, True], dtype="boolean")})
+    as_object = pd.DataFrame({"a": np.array([True, None, False, True], dtype=object)})
+    schema = Schema.fit(frame, [0, 1, 0, 1])
+    assert schema == Schema.fit(as_object, [0, 1, 0, 1])
+    assert schema.input_names == ("a", "a is missing")
+
+
+def test_arrays_and_sparse_matrices_are_known_by_position():
+    array = np.random.default_rng(0).normal(size=(20, 3)) * (np.arange(3) > 0)
+    schema = Schema.fit(array, np.arange(20) % 2)
+    assert schema.names is None
+    expected = StandardScaler().fit_transform(array)
+    np.testing.assert_allclose(schema.inputs(array), expected, atol=1e-6)
+    for same in (sparse.csr_matrix(array), sparse.coo_array(array), pd.DataFrame(array)):
+        assert torch.equal(schema.inputs(same), schema.inputs(array))
+        assert Schema.fit(same, np.arange(20) % 2) == schema
+
+
+def test_an_array_is_refused_where_its_meaning_is_not_certain(schema):
+    with pytest.raises(ValueError, match="not certain"):
+        schema.inputs(homes().to_numpy())
+    nameless = Schema.fit(np.eye(3), [0, 1, 0])
+    with pytest.raises(ValueError, match="has 2 columns, but 3"):
+        nameless.inputs(np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="could mean something else"):
+        nameless.inputs(pd.DataFrame(np.eye(3), columns=["a", "b", "c"]))
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (homes().drop(columns="rooms"), "no column 'rooms'"),
+        (homes().rename(columns={"rooms": "area"}), "more than one column named 'area'"),
+        (homes().assign(rooms="many"), "'rooms' must be numbers, but row 1 holds 'many'"),
+        (homes().assign(rooms=np.inf), "'rooms' holds a value that is not finite in row 1"),
+        (homes().assign(rooms=1e20), "'rooms' holds 1e\\+20 in row 1"),
+        (homes().assign(rooms=[[1]] * 40), "'rooms' must be numbers"),
+        (homes().assign(rooms=1j), "complex"),
+        (homes().assign(rooms=pd.Timestamp(0)), "'rooms' must be numbers"),
+        (homes().assign(town=pd.Timestamp(0)), "'town' holds"),
+        (homes()["area"], "single column"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_with_its_reason(schema, frame, words):
+    with pytest.raises(ValueError, match=words):
+        schema.inputs(frame)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pd.date_range("2020", periods=6), "holds dates or times"),
+        (pd.to_timedelta(range(6)), "holds dates or times"),
+        ([pd.Timestamp(0).date()] * 6, "holds dates or times"),
+        ([[1]] * 6, r"'a' holds \[1\]"),
+        ([None] * 6, "no value at all"),
+        (["\udc80"] * 6, "not valid text"),
+        ([b"x"] * 6, "kind bytes"),
+        ([f"name {i}" for i in range(6)], None),
+    ],
+)
+def test_columns_that_are_refused_in_the_first_task(column, words):
+    frame = pd.DataFrame({"a": pd.Series(column, dtype=getattr(column, "dtype", object))})
+    if words is None:
+        assert Schema.fit(frame, YES_NO).width == 6
+        return
+    with pytest.raises(ValueError, match=words):
+        Schema.fit(frame, YES_NO)
+
+
+def test_prose_is_no_category():
+    frame = pd.DataFrame({"a": [f"text {i}" for i in range(1001)]})
+    with pytest.raises(ValueError, match="1,001 different texts"):
+        Schema.fit(frame, np.arange(1001) % 2)
+
+
+def test_columns_are_chosen_by_themselves_where_nobody_names_them():
+    frame = homes().assign(
+        when=pd.Timestamp(0), name=[f"home {i}" for i in range(40)], empty=np.nan, same="x"
+    )
+    used, left_out = usable_columns(frame)
+    assert used == ["area", "rooms", "garden", "town", "same"]
+    assert left_out == {"when": "dates", "name": "40 different texts", "empty": "no values"}
+    with pytest.raises(ValueError, match="no column beside"):
+        usable_columns(frame[["when", "name"]])
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [(["area", "area"], "more than once"), (["cellar"], "'cellar'"), ([], "no features")],
+)
+def test_features_that_make_no_sense(features, words):
+    with pytest.raises(ValueError, match=words):
+        Schema.fit(homes(), labels(), features=features)
+
+
+def test_features_are_used_in_the_order_given():
+    assert Schema.fit(homes(), labels(), features=["rooms", "area"]).names == ("rooms", "area")
+
+
+def test_statistics_hold_for_the_largest_and_smallest_numbers():
+    for values in ([1e300, -1e308, 1e308, 0.0], [1e-300, 3e-300, 2e-300, 5e-300], [1, 2, 3, 1e20]):
+        schema = Schema.fit(np.array(values)[:, None], [0, 1, 0, 1])
+        inputs = schema.inputs(np.array(values)[:, None]).double()
+        assert float(inputs.mean()) == pytest.approx(0, abs=1e-6)
+        assert float(inputs.std(correction=0)) == pytest.approx(1, rel=1e-6)
+
+
+def test_a_column_that_does_not_vary_keeps_its_scale():
+    schema = Schema.fit(np.full((5, 1), 0.1), [0, 1, 0, 1, 0])
+    assert schema.inputs([[0.1], [1.1]]).tolist() == [[0.0], [pytest.approx(1.0)]]
+
+
+def test_without_standardisation_numbers_stay_as_they_are():
+    frame = homes()
+    inputs = Schema.fit(frame, labels(), standardise=False).inputs(frame)
+    np.testing.assert_array_equal(inputs[:, 1], frame["rooms"])
+
+
+def test_a_sample_of_weight_two_counts_as_two():
+    frame = homes()
+    weights = np.random.default_rng(0).integers(1, 4, len(frame))
+    repeated = frame.loc[np.repeat(frame.index, weights)]
+    values = np.arange(40.0)
+    weighted = Schema.fit(frame, values, regression=True, sample_weight=weights.astype(float))
+    plain = Schema.fit(repeated, np.repeat(values, weights), regression=True)
+    for one, other in zip(
+        (*weighted.columns[:3], weighted.target), (*plain.columns[:3], plain.target), strict=True
+    ):
+        assert one.centre == pytest.approx(other.centre, rel=1e-12)
+        assert one.scale == pytest.approx(other.scale, rel=1e-12)
+    assert [c.fill for c in weighted.columns[:3]] == [c.fill for c in plain.columns[:3]]
+
+
+def test_later_tasks_do_not_change_the_schema(schema):
+    before = schema.description()
+    schema.inputs(homes(4).assign(area=1e6))
+    assert schema.description() == before
+    with pytest.raises(ValueError, match="frozen"):
+        schema.columns = ()
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=20)
+cells = st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=64), st.none())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(text, min_size=1, max_size=3, unique=True),
+    st.data(),
+    st.booleans(),
+)
+def test_a_description_comes_back_exactly(names, data, regression):
+    columns = {}
+    for name in names:
+        kind = data.draw(st.sampled_from([cells, st.one_of(text, st.none())]))
+        columns[name] = data.draw(st.lists(kind, min_size=6, max_size=6).filter(any_value))
+    frame = pd.DataFrame(
+        {name: pd.Series(column, dtype=object) for name, column in columns.items()}
+    )
+    y = [0.1, 2.0, 3.0, 1e300, -5.0, 1e-300] if regression else YES_NO
+    schema = Schema.fit(frame, y, regression=regression)
+    again = Schema.from_description(json.loads(json.dumps(schema.description())))
+    assert again == schema
+    assert torch.equal(again.inputs(frame), schema.inputs(frame))
+    assert torch.equal(again.labels(y), schema.labels(y))
+
+
+def any_value(column: list[object]) -> bool:
+    return any(value is not None for value in column)
+
+
+def spoilt(schema: Schema, *path: object, value: object) -> dict[str, object]:
+    description = schema.description()
+    place = description
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return description
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("columns", 0, "scale"), 0.0),
+        (("columns", 0, "scale"), -1.0),
+        (("columns", 0, "scale"), "1"),
+        (("columns", 0, "centre"), float("nan")),
+        (("columns", 0, "centre"), 10**400),
+        (("columns", 0, "centre"), True),
+        (("columns", 0, "name"), None),
+        (("columns", 0, "name"), "rooms"),
+        (("columns", 0, "name"), "x" * 5000),
+        (("columns", 0, "kind"), "pickled"),
+        (("columns", 0, "more"), 1),
+        (("columns", 0, "indicator"), 1),
+        (("columns", 3, "categories"), []),
+        (("columns", 3, "categories"), ["a", "a"]),
+        (("columns", 3, "categories"), ["a", 1]),
+        (("columns", 3, "categories"), [str(i) for i in range(1001)]),
+        (("columns",), []),
+        (("columns",), None),
+        (("target", "classes"), ["one"]),
+        (("target", "classes"), ["one", "one"]),
+        (("target", "classes"), [1, "1"]),
+        (("target", "classes"), [["a"], ["b"]]),
+        (("target", "kind"), "values"),
+        (("version",), 2),
+        (("version",), object()),
+    ],
+)
+def test_hostile_descriptions_are_refused(schema, path, value):
+    with pytest.raises(ValueError, match="describes no schema"):
+        Schema.from_description(spoilt(schema, *path, value=value))
+
+
+@pytest.mark.parametrize("description", [None, [], "x", 1, {}, {"columns": {}}])
+def test_what_is_no_description_is_refused(description):
+    with pytest.raises(ValueError, match="describes no schema"):
+        Schema.from_description(description)
+
+
+def test_a_description_nested_too_deep_is_refused():
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="describes no schema"):
+        Schema.from_description({"columns": deep})
