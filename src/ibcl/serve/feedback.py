@@ -1,15 +1,15 @@
 r"""How a preference follows what a user does.
 
 A preference is a mixture proportion: w_k is the probability that the user's next input comes from
-task k. With a Dirichlet prior over w, an example i multiplies its density by
-Σ_k w_k L_ik, where L_ik = p_k(x_i) p_k(y_i | x_i), or p_k(x_i) alone where nobody said y. The
-posterior is kept as a Dirichlet again, by mean-field variational Bayes (Attias, 2000):
+task k. Under a Dirichlet prior with counts α⁰, examples with densities
+L_ik = p_k(x_i) p_k(y_i | x_i), or p_k(x_i) alone where nobody said y, give by EM
 
-    r_ik ∝ L_ik exp ψ(α_k),    α_k = α⁰_k + Σ_i r_ik,
+    r_ik ∝ w_k L_ik,    α_k = α⁰_k + Σ_i r_ik,    w_k = α_k / Σ_j α_j,
 
-iterated until it stands still. The preference is its mean, α_k / Σ_j α_j. Before new examples
-arrive, old ones count less: with a forgetting factor γ, n examples make the prior
-α⁰ = a + γⁿ (α − a), where a is the prior before anything was known.
+iterated until it stands still; from nothing known it is what `ibcl.IBCL.infer_preference` says. The
+counts α are kept as the posterior and are the prior of what comes next, except that old examples
+count less: with a forgetting factor γ, n new ones make the prior α⁰ = a + γⁿ (α − a), where a is
+the prior before anything was known, worth one example in all.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import digamma
+from scipy.special import softmax
 
 Numbers = NDArray[np.float64]
 
-PRIOR_COUNT = 0.5
-"""a_k: Jeffreys' prior of a proportion."""
 SAID_COUNT = 10.0
 """A preference that a user states counts as much as so many examples."""
-_ITERATIONS = 500
-_STILL = 1e-8
+_STEPS = 10_000
+_SETTLED = 1e-10
 
 
 class Inferred(NamedTuple):
@@ -67,25 +65,20 @@ def update(
     True
     """
     known = {} if counts is None else counts
+    before = 1 / len(tasks)
     kept = forgetting ** len(log_likelihood)
-    prior = np.array(
-        [PRIOR_COUNT + kept * (known.get(task, PRIOR_COUNT) - PRIOR_COUNT) for task in tasks]
-    )
-    # Only ratios within an example matter; an example that no task explains says nothing.
-    finite = np.isfinite(log_likelihood).any(1)
-    scores = log_likelihood[finite]
-    scores = scores - scores.max(1, keepdims=True)
-    alpha = prior + len(scores) / len(tasks)
-    for _ in range(_ITERATIONS):
-        logits = scores + digamma(alpha)
-        shares = np.exp(logits - logits.max(1, keepdims=True))
-        shares /= shares.sum(1, keepdims=True)
-        following = prior + shares.sum(0)
-        moved = float(abs(following - alpha).max())
-        alpha = following
-        if moved < _STILL:
+    prior = np.array([before + kept * (known.get(task, before) - before) for task in tasks])
+    # Only ratios within an example matter; one that no task explains says nothing.
+    scores = log_likelihood[np.isfinite(log_likelihood).any(1)]
+    total = prior.sum() + len(scores)
+    weights = np.full(len(tasks), 1 / len(tasks))
+    for _ in range(_STEPS):
+        following = (prior + softmax(scores + np.log(weights), axis=1).sum(0)) / total
+        change = float(np.abs(following - weights).max())
+        weights = following
+        if change <= _SETTLED:
             break
-    return describe(dict(zip(tasks, alpha.tolist(), strict=True)))
+    return describe(dict(zip(tasks, (total * weights).tolist(), strict=True)))
 
 
 def said(weights: Mapping[str, float]) -> dict[str, float]:
@@ -96,7 +89,7 @@ def said(weights: Mapping[str, float]) -> dict[str, float]:
     >>> said({"sci-fi": 1.0, "horror": 0.0})
     {'sci-fi': 10.5, 'horror': 0.5}
     """
-    return {task: PRIOR_COUNT + SAID_COUNT * weight for task, weight in weights.items()}
+    return {task: 1 / len(weights) + SAID_COUNT * weight for task, weight in weights.items()}
 
 
 def describe(counts: Mapping[str, float]) -> Inferred:

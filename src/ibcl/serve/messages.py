@@ -57,7 +57,7 @@ class Tasks(Message):
     """In order of learning."""
     version: str
     columns: list[str]
-    classes: list[str] | None
+    classes: list[Any] | None
     """None for regression."""
     pooling: str
     samples: dict[str, int]
@@ -117,7 +117,7 @@ class Predictions(Message):
     predictions: list[Any]
     probabilities: list[list[float]] | None
     """In the order of the classes; None for regression."""
-    classes: list[str] | None
+    classes: list[Any] | None
     version: str
     preference: dict[str, float]
     """The preference that was used, over all tasks."""
@@ -264,7 +264,7 @@ class Overview(Message):
     version: str
     tasks: list[str]
     columns: list[str]
-    classes: list[str] | None
+    classes: list[Any] | None
     knowledge_base: str
     validation: dict[str, int]
     """Rows to measure on, by task."""

@@ -21,9 +21,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 import ibcl
+from ibcl.predictors import head_means
 from ibcl.serve.errors import Refusal
 
 Numbers = NDArray[np.float64]
@@ -70,9 +72,8 @@ class Served:
     """
 
     def __init__(self, version: str, learner: ibcl.IBCL) -> None:
-        self.version, self.learner = version, learner
-        self.tasks = learner.tasks
-        self.encoder: Any = getattr(learner, "encoder", None)
+        self.version, self.learner, self.view = version, learner, learner.view
+        self.tasks = self.view.knowledge.tasks
         self._models: OrderedDict[bytes, ibcl.Model] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -81,43 +82,35 @@ class Served:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that a row must have."""
-        if self.encoder is not None:
-            return tuple(self.encoder.features)
-        specification = self.learner.network.specification or {}
-        return tuple(str(position) for position in range(int(specification.get("inputs", 0))))
+        """Names of the columns that a row must have; positions where they have none."""
+        names: tuple[str, ...] | None = getattr(self.view.encoder, "names", None)
+        if names is not None:
+            return names
+        specification = self.view.network.specification or {}
+        count = len(getattr(self.view.encoder, "columns", ())) or specification.get("inputs", 0)
+        return tuple(str(position) for position in range(int(count)))
 
     @cached_property
-    def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, None for regression."""
-        if self.encoder is not None:
-            found = self.encoder.classes
-            return None if found is None else tuple(map(str, found))
-        if not self._classification:
+    def classes(self) -> tuple[Any, ...] | None:
+        """The user's classes in the order of their numbers, None for regression."""
+        if not self.view.answers.classification:
             return None
-        count = self.predict(self.prepare(self._blank()), self._uniform(1)).shape[1]
-        return tuple(str(position) for position in range(count))
-
-    @property
-    def _classification(self) -> bool:
-        return bool(getattr(self.learner.likelihood, "classification", True))
+        if self.view.encoder is not None:
+            return self.view.encoder.classes
+        inputs = torch.zeros(1, len(self.columns))
+        return tuple(range(self.predict(self.prepare(inputs), self._uniform(1)).shape[1]))
 
     def _uniform(self, rows: int) -> Numbers:
         return np.full((rows, len(self.tasks)), 1 / len(self.tasks))
 
-    def _blank(self) -> Tensor:
-        return torch.zeros(1, len(self.columns))
-
     def warm(self) -> None:
         """Compute what the first request would otherwise wait for."""
-        if self.tasks:
-            width = len(self.columns) if self.encoder is None else self.encoder.width
-            prepared = self.prepare(torch.zeros(1, width))
-            self.predict(prepared, self._uniform(1))
-            _ = self.classes
+        width = getattr(self.view.encoder, "width", len(self.columns))
+        self.predict(self.prepare(torch.zeros(1, width)), self._uniform(1))
+        _ = self.classes
 
-    def encode(self, rows: Sequence[Row]) -> Tensor:
-        """Turn rows by name into the network's inputs; what does not fit is refused."""
+    def table(self, rows: Sequence[Row]) -> Any:
+        """Return rows by name as what the learner takes: a frame, or an array without names."""
         for position, row in enumerate(rows):
             missing = next((name for name in self.columns if name not in row), None)
             if missing is not None:
@@ -126,46 +119,57 @@ class Served:
                     f"Row {position + 1} lacks the column {missing!r}; the columns are "
                     f"{', '.join(self.columns)}.",
                 )
-        if self.encoder is None:
-            return self._plain(rows)
-        frame = pd.DataFrame(
-            {name: [row[name] for row in rows] for name in self.columns}, columns=[*self.columns]
-        )
+        if getattr(self.view.encoder, "names", None) is not None:
+            return pd.DataFrame({name: [row[name] for row in rows] for name in self.columns})
+        values = [[row[name] for name in self.columns] for row in rows]
+        if any(isinstance(value, str) for row in values for value in row):
+            raise Refusal(409, "The columns of this knowledge base must be numbers.")
+        return np.array(values, dtype=np.float64)
+
+    def encode(self, rows: Sequence[Row]) -> Tensor:
+        """Turn rows by name into the network's inputs; what does not fit is refused."""
         try:
-            inputs: Tensor = self.encoder.inputs(frame)
+            inputs = self.view.encode(self.table(rows))
         except (ValueError, TypeError) as error:
             raise Refusal(409, str(error)) from None
+        if not bool(torch.isfinite(inputs).all()):
+            raise Refusal(409, "A row holds a number that is missing or too large.")
         return inputs
-
-    def _plain(self, rows: Sequence[Row]) -> Tensor:
-        values = [[row[name] for name in self.columns] for row in rows]
-        if not all(isinstance(value, int | float) for row in values for value in row):
-            raise Refusal(409, "The columns of this knowledge base must be numbers.")
-        with np.errstate(over="ignore"):
-            array = np.array(values, dtype=np.float64).astype(np.float32)
-        if not np.isfinite(array).all():
-            raise Refusal(409, "A row holds a number that is too large.")
-        return torch.from_numpy(array)
 
     def labels(self, labels: Sequence[Any]) -> Tensor:
         """Turn labels into class numbers, or scaled targets; unknown ones are refused."""
         try:
-            if self.encoder is not None:
-                encoded: Tensor = self.encoder.labels(pd.Series(list(labels)))
-                return encoded
+            if self.view.encoder is not None:
+                return self.view.encoder.labels(pd.Series(list(labels)))
             values = torch.as_tensor([float(label) for label in labels])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError) as error:
             raise Refusal(409, str(error)) from None
-        if self.classes is not None:
-            whole = (values == values.round()) & (values >= 0) & (values < len(self.classes))
-            if not bool(whole.all()):
-                raise Refusal(409, f"The classes are 0 to {len(self.classes) - 1}.")
-            return values.long()
-        return values
+        if self.classes is None:
+            return values
+        if not bool(torch.isin(values, torch.arange(len(self.classes))).all()):
+            raise Refusal(409, f"Labels must be whole numbers from 0 to {len(self.classes) - 1}.")
+        return values.long()
 
     def prepare(self, inputs: Tensor) -> Prepared:
         """Compute what predictions for any preference need."""
-        return Prepared(inputs, None, None)
+        rule = self.view.pooling
+        if not isinstance(rule, ibcl.Routed):
+            return Prepared(inputs, None, None)
+        members = self._members(inputs).numpy() if rule.heads == "uniform" else None
+        return Prepared(inputs, self._scores(inputs), members)
+
+    def _scores(self, inputs: Tensor) -> Numbers:
+        """Log p_k(x) up to a term that all tasks share, of shape (rows, tasks)."""
+        with torch.no_grad():
+            scores: Tensor = self.view.routes.gate(self.view.network.features(inputs).double())
+        return scores.numpy()
+
+    def _members(self, inputs: Tensor) -> Tensor:
+        """p_k(y | x) of every task's head, of shape (tasks, rows, columns)."""
+        view, routes = self.view, self.view.routes
+        tasks = torch.arange(len(self.tasks))
+        heads = routes.uniform_means
+        return head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
 
     def predict(self, prepared: Prepared, weights: Numbers) -> Numbers:
         """Return probabilities (or expected values), of shape (rows, columns).
@@ -175,31 +179,31 @@ class Served:
         weights
             A preference a row, of shape (rows, tasks).
         """
+        if prepared.members is not None and prepared.scores is not None:
+            with np.errstate(divide="ignore"):
+                shares = softmax(prepared.scores + np.log(weights), axis=1)
+            mixed: Numbers = np.einsum("nk,knc->nc", shares, prepared.members)
+            return mixed
         unique, which = np.unique(weights, axis=0, return_inverse=True)
-        result: Numbers | None = None
+        parts = {}
         for position, preference in enumerate(unique):
             chosen = np.flatnonzero(which.reshape(-1) == position)
-            values = self._means(self.model(preference), prepared.inputs[chosen])
-            if result is None:
-                result = np.empty((len(weights), values.shape[1]))
-            result[chosen] = values
-        assert result is not None
+            means = self.model(preference).predictor.means(prepared.inputs[chosen])[0]
+            parts[position] = chosen, means.double().numpy()
+        columns = parts[0][1].shape[1]
+        result = np.empty((len(weights), columns))
+        for chosen, means_of_rows in parts.values():
+            result[chosen] = means_of_rows
         return result
-
-    def _means(self, model: ibcl.Model, inputs: Tensor) -> Numbers:
-        if self._classification:
-            values = model.predict_proba(inputs)
-        else:
-            values = model.predict(inputs)
-            values = values.reshape(len(inputs), -1)
-        return np.asarray(values, dtype=np.float64)
 
     def decide(self, means: Numbers) -> list[Any]:
         """Return predictions as the user's classes or values."""
-        if self.classes is not None:
-            names = self.classes
-            return [names[position] for position in means.argmax(1)]
-        return means[:, 0].tolist() if means.shape[1] == 1 else means.tolist()
+        decision = self.view.answers.decide(torch.as_tensor(means))
+        if self.view.encoder is not None:
+            decided: list[Any] = self.view.encoder.decode(decision).tolist()
+            return decided
+        plain: list[Any] = decision.tolist()
+        return plain
 
     def model(self, preference: Numbers) -> ibcl.Model:
         """Return the model of a preference in the order of the tasks."""
@@ -218,48 +222,37 @@ class Served:
 
     def log_likelihood(self, inputs: Tensor, labels: Tensor | None) -> Numbers:
         r"""Return log L_ik = log p_k(x_i) + log p_k(y_i | x_i), of shape (rows, tasks)."""
-        prepared = self.prepare(inputs)
-        result = np.zeros((len(inputs), len(self.tasks)))
-        if prepared.scores is not None:
-            result += prepared.scores
-        elif labels is None:
-            raise Refusal(
-                409,
-                "This knowledge base does not know what its tasks' inputs look like, so a "
-                "preference can be inferred from labelled rows only; give labels, or learn with "
-                "pooling='routed'.",
-            )
+        try:
+            result = self._scores(inputs)
+        except ValueError as error:
+            raise Refusal(409, str(error)) from None
         if labels is not None:
-            if not self._classification:
-                raise Refusal(409, "A preference is inferred from labels of classes only.")
-            for task, _ in enumerate(self.tasks):
-                vertex = np.eye(len(self.tasks))[task]
-                means = self._means(self.model(vertex), inputs)
-                chosen = means[np.arange(len(means)), labels.numpy().astype(int)]
-                result[:, task] += np.log(np.maximum(chosen, 1e-12))
+            answers = self.view.answers
+            outputs = answers.outputs_of(self._members(inputs))
+            checked = answers.check(labels, self.view.network.check_inputs(inputs))
+            result = result - answers.negative_log(outputs, checked).T.numpy()
         return result
 
-    def bounds(self, model: ibcl.Model, inputs: Tensor) -> tuple[Numbers, Numbers]:
+    def bounds(self, model: ibcl.Model, rows: Sequence[Row]) -> tuple[Numbers, Numbers]:
         """Return lower and upper probabilities (or expected values) over the credal set."""
-        lower, upper = model.credal_bounds(inputs)
-        return _table(lower), _table(upper)
+        lower, upper = model.credal_bounds(self.table(rows))
+        return _matrix(lower), _matrix(upper)
 
-    def uncertainty(self, model: ibcl.Model, inputs: Tensor) -> dict[str, Numbers]:
+    def uncertainty(self, model: ibcl.Model, rows: Sequence[Row]) -> dict[str, Numbers]:
         """Return the uncertainty of every row and its two parts."""
-        parts = model.uncertainty(inputs)
+        parts = model.uncertainty(self.table(rows))
         return {name: np.asarray(part, np.float64) for name, part in parts._asdict().items()}
 
-    def routing(self, model: ibcl.Model, inputs: Tensor) -> tuple[Numbers, Numbers]:
+    def routing(self, model: ibcl.Model, rows: Sequence[Row]) -> tuple[Numbers, Numbers]:
         """Return every task's share in the prediction of a row, and the row's novelty."""
-        if not hasattr(model, "routing"):
-            raise Refusal(409, "Only a knowledge base with pooling='routed' says where rows go.")
+        table = self.table(rows)
         try:
-            shares, novelty = model.routing(inputs), model.novelty(inputs)
+            shares, novelty = model.routing(table), model.novelty(table)
         except ValueError as error:
             raise Refusal(409, str(error)) from None
         return np.asarray(shares, np.float64), np.asarray(novelty, np.float64)
 
 
-def _table(values: Any) -> Numbers:
+def _matrix(values: Any) -> Numbers:
     table = np.asarray(values, dtype=np.float64)
     return table.reshape(len(table), -1)

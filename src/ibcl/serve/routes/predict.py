@@ -56,17 +56,17 @@ def _answer(done: Done) -> dict[str, Any]:
 
 def _details(done: Done, wanted: Prediction) -> dict[str, Any]:
     """Return what is computed on request only."""
-    served, inputs = done.served, done.prepared.inputs
+    served, rows = done.served, wanted.rows
     model = served.model(done.preference)
     result: dict[str, Any] = {}
     if wanted.bounds:
-        lower, upper = served.bounds(model, inputs)
+        lower, upper = served.bounds(model, rows)
         result["bounds"] = {"lower": lower.tolist(), "upper": upper.tolist()}
     if wanted.uncertainty:
-        parts = served.uncertainty(model, inputs)
+        parts = served.uncertainty(model, rows)
         result["uncertainty"] = {name: values.tolist() for name, values in parts.items()}
     if wanted.routing:
-        shares, novelty = served.routing(model, inputs)
+        shares, novelty = served.routing(model, rows)
         result["routing"] = {
             "shares": [dict(zip(served.tasks, row, strict=True)) for row in shares.tolist()],
             "novelty": novelty.tolist(),
