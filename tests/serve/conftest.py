@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from served_bases import grown
 
 from ibcl.serve import Settings, create_app
-from served_bases import grown
+
+
+@pytest.fixture(scope="session")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return grown(tmp_path_factory.mktemp("learnt") / "movies.ibcl", 2)
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Path:
-    """Return a knowledge base with two tasks."""
-    return grown(tmp_path / "movies.ibcl", 2)
+def base(learnt: Path, tmp_path: Path) -> Path:
+    """Return a knowledge base with two tasks, to be changed at will."""
+    return Path(shutil.copytree(learnt, tmp_path / "movies.ibcl"))
 
 
 @pytest.fixture
