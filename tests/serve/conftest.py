@@ -30,3 +30,11 @@ def settings(base: Path) -> Settings:
 def client(settings: Settings):
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def reader(learnt: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Return a client of a service that no test changes."""
+    settings = Settings(learnt, data=tmp_path_factory.mktemp("reader"))
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client

@@ -19,11 +19,11 @@ def frame_of(given):
 
 
 @pytest.mark.parametrize("weights", [(0.5, 0.5), (1.0, 0.0), (0.013, 0.987)])
-def test_answers_are_the_librarys(client, base, weights):
+def test_answers_are_the_librarys(reader, learnt, weights):
     given = rows("sci-fi", 5) + rows("horror", 5)
     preference = dict(zip(TASKS, weights, strict=False))
-    answer = client.post("/v1/predict", json={"rows": given, "preference": preference}).json()
-    model = ibcl.load(base).model(preference)
+    answer = reader.post("/v1/predict", json={"rows": given, "preference": preference}).json()
+    model = ibcl.load(learnt).model(preference)
     assert np.allclose(answer["probabilities"], model.predict_proba(frame_of(given)), atol=1e-12)
     assert answer["predictions"] == model.predict(frame_of(given)).tolist()
     assert answer["classes"] == ["liked", "not"]
@@ -61,19 +61,19 @@ def test_regression_comes_in_the_targets_units(tmp_path):
     assert np.allclose(answer["bounds"]["lower"], model.credal_bounds(frame_of(body["rows"])).lower)
 
 
-def test_details_on_request(client, base):
+def test_details_on_request(reader, learnt):
     given = rows("sci-fi", 3) + rows("horror", 3)
     preference = {"sci-fi": 0.6, "horror": 0.4}
     body = {"rows": given, "preference": preference}
-    plain = client.post("/v1/predict", json=body).json()
+    plain = reader.post("/v1/predict", json=body).json()
     wanted = {"bounds": True, "uncertainty": True, "routing": True}
-    answer = client.post("/v1/predict", json={**body, **wanted}).json()
+    answer = reader.post("/v1/predict", json={**body, **wanted}).json()
     assert not {"bounds", "uncertainty", "routing"} & plain.keys()
     lower, upper = (np.array(answer["bounds"][name]) for name in ("lower", "upper"))
     probabilities = np.array(answer["probabilities"])
     assert (lower <= probabilities + 1e-9).all()
     assert (probabilities <= upper + 1e-9).all()
-    model = ibcl.load(base).model(preference)
+    model = ibcl.load(learnt).model(preference)
     expected = model.routing(frame_of(given))
     shares = [[row[task] for task in TASKS[:2]] for row in answer["routing"]["shares"]]
     assert np.allclose(shares, expected)
@@ -82,8 +82,8 @@ def test_details_on_request(client, base):
     assert np.allclose(parts["total"], np.add(parts["aleatoric"], parts["epistemic"]))
 
 
-def test_callers_at_the_same_moment_get_their_own_answers(client, base):
-    learner = ibcl.load(base)
+def test_callers_at_the_same_moment_get_their_own_answers(reader, learnt):
+    learner = ibcl.load(learnt)
     generator = np.random.default_rng(0)
 
     def ask(number: int) -> bool:
@@ -92,7 +92,7 @@ def test_callers_at_the_same_moment_get_their_own_answers(client, base):
         given = rows(TASKS[number % 2], 1 + number % 3, seed=number)
         if number % 5 == 0:
             given = [{"year": 1.0}]
-        answer = client.post("/v1/predict", json={"rows": given, "preference": preference})
+        answer = reader.post("/v1/predict", json={"rows": given, "preference": preference})
         if number % 5 == 0:
             return answer.status_code == 409 and "minutes" in answer.json()["error"]
         expected = learner.model(preference).predict_proba(frame_of(given))
@@ -102,11 +102,11 @@ def test_callers_at_the_same_moment_get_their_own_answers(client, base):
         assert all(executor.map(ask, range(80)))
 
 
-def test_missing_and_unknown_values_are_read_as_the_schema_reads_them(client, base):
+def test_missing_and_unknown_values_are_read_as_the_schema_reads_them(reader, learnt):
     given = [{"year": None, "minutes": 1, "mood": "never seen", "more": "ignored"}]
     body = {"rows": given, "preference": {"sci-fi": 1.0}}
-    answer = client.post("/v1/predict", json=body)
-    expected = ibcl.load(base).model([1.0, 0.0]).predict_proba(
+    answer = reader.post("/v1/predict", json=body)
+    expected = ibcl.load(learnt).model([1.0, 0.0]).predict_proba(
         pd.DataFrame({"year": [np.nan], "minutes": [1.0], "mood": ["never seen"]})
     )
     assert np.allclose(answer.json()["probabilities"], expected)
@@ -127,24 +127,24 @@ def test_missing_and_unknown_values_are_read_as_the_schema_reads_them(client, ba
         ({"colour": "red"}, 422, "colour"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(client, change, status, said):
+def test_what_does_not_fit_is_refused_in_one_sentence(reader, change, status, said):
     body = {"rows": rows("sci-fi", 1), "preference": {"sci-fi": 1.0}, **change}
-    answer = client.post("/v1/predict", json=body)
+    answer = reader.post("/v1/predict", json=body)
     assert answer.status_code == status
     assert set(answer.json()) == {"error"}
     assert said in answer.json()["error"]
 
 
-def test_an_unknown_user_is_not_found(client):
-    answer = client.post("/v1/predict", json={"rows": rows("sci-fi", 1), "user": "nobody"})
+def test_an_unknown_user_is_not_found(reader):
+    answer = reader.post("/v1/predict", json={"rows": rows("sci-fi", 1), "user": "nobody"})
     assert answer.status_code == 404
 
 
-def test_a_downloaded_model_predicts_the_same(client, base, tmp_path):
+def test_a_downloaded_model_predicts_the_same(reader, learnt, tmp_path):
     preference = {"sci-fi": 0.25, "horror": 0.75}
-    contents = client.post("/v1/model", json={"preference": preference}).content
+    contents = reader.post("/v1/model", json={"preference": preference}).content
     (tmp_path / "model.safetensors").write_bytes(contents)
     frame, _ = films("horror", 6, seed=3)
-    expected = ibcl.load(base).model(preference).predict_proba(frame)
+    expected = ibcl.load(learnt).model(preference).predict_proba(frame)
     loaded = ibcl.load_model(tmp_path / "model.safetensors")
     assert np.array_equal(loaded.predict_proba(frame), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from served_bases import films, rows
 
@@ -57,8 +58,6 @@ def test_a_first_inference_is_the_librarys(client, base, labelled):
     labels = [label for _, labels in frames for label in labels]
     body = {"rows": given, **({"labels": labels} if labelled else {})}
     answer = client.post("/v1/users/ann/infer", json=body).json()
-    import pandas as pd
-
     expected = ibcl.load(base).infer_preference(
         pd.DataFrame(given), labels if labelled else None
     )

@@ -83,7 +83,7 @@ def _not_well_formed(_: Request, error: Exception) -> JSONResponse:
 
 def _http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": readable(f"{error.detail}.")}, error.status_code, error.headers)
+    return JSONResponse({"error": readable(error.detail.rstrip(".") + ".")}, error.status_code, error.headers)
 
 
 def _declare_tokens(app: FastAPI) -> None:

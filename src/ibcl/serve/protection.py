@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from ibcl.serve.errors import Refusal, readable
 from ibcl.serve.logs import report, report_fault
 from ibcl.serve.settings import is_loopback
@@ -99,13 +101,10 @@ class Protection:
         except Refusal as refusal:
             await answer.refuse(refusal)
         except Exception as error:
-            if body.exceeded:
-                await answer.refuse(body.refusal)
-            else:
-                report_fault(error, request=identity)
-                await answer.refuse(
-                    Refusal(500, f"Something went wrong inside the service (request {identity}).")
-                )
+            report_fault(error, request=identity)
+            await answer.refuse(
+                Refusal(500, f"Something went wrong inside the service (request {identity}).")
+            )
         self._count(scope, answer, time.perf_counter() - begin, identity)
 
     def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
@@ -160,21 +159,19 @@ class _Body:
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive, self._limit, self._seen = receive, limit, 0
-        self.exceeded = False
         self.refusal = Refusal(413, f"The body of a request has at most {limit:,} bytes.")
 
     def check(self, headers: dict[bytes, bytes]) -> None:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._limit:
-            self.exceeded = True
             raise self.refusal
 
     async def __call__(self) -> MutableMapping[str, Any]:
         message = await self._receive()
         self._seen += len(message.get("body", b""))
         if self._seen > self._limit:
-            self.exceeded = True
-            raise self.refusal
+            # The framework lets no other exception through while it reads a body.
+            raise HTTPException(self.refusal.status, self.refusal.sentence)
         return message
 
 

@@ -218,7 +218,7 @@ class Versions:
         target = self._kept / name
         if len(name) != 64 or not name.isalnum():
             ibcl.load(self._folder)
-        if target.exists():
+        if target.exists() and (target / MANIFEST).read_bytes() == manifest:
             return name
         partial = self._kept / f"{name}{_PARTIAL}"
         shutil.rmtree(partial, ignore_errors=True)
@@ -232,7 +232,8 @@ class Versions:
                 shutil.copyfile(source, copy)
         (partial / MANIFEST).write_bytes(manifest)
         _load(partial, name)
-        partial.rename(target)
+        if not target.exists():
+            partial.rename(target)
         return name
 
 
