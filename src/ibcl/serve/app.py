@@ -81,9 +81,29 @@ def _not_well_formed(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": readable(f"{where}: {first['msg']}.")}, 422)
 
 
-def _http_error(_: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": readable(error.detail.rstrip(".") + ".")}, error.status_code, error.headers)
+    sentence, headers = error.detail.rstrip(".") + ".", dict(error.headers or {})
+    if error.status_code == 400:
+        # The framework says 400 for bodies that are no text, and 422 for those that are no JSON.
+        return JSONResponse({"error": sentence}, 422)
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request))
+    return JSONResponse({"error": readable(sentence)}, error.status_code, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods of all routes with this path; the framework names the first one's."""
+    document = request.app.openapi()["paths"]
+    parts = request.url.path.split("/")
+    found: set[str] = set()
+    for path, operations in document.items():
+        named = path.split("/")
+        if len(named) == len(parts) and all(
+            name == part or name.startswith("{") for name, part in zip(named, parts, strict=True)
+        ):
+            found |= {method.upper() for method in operations}
+    return sorted(found)
 
 
 def _declare_tokens(app: FastAPI) -> None:

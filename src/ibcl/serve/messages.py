@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 from ibcl.serve.settings import LARGEST_PREFERENCE, LARGEST_ROWS
 
 Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 User = Annotated[
     str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._@:+-]+$")
 ]
