@@ -22,7 +22,9 @@ def films(task: str, count: int, seed: int = 0) -> tuple[pd.DataFrame, list[str]
     offset = generator.normal(size=(count, 2))
     numbers = offset + CENTRES[position]
     moods = generator.choice(["grim", "merry"], count)
-    score = offset @ SLOPES[position] + (moods == "merry") * 0.5 + 0.3 * generator.normal(size=count)
+    score = (
+        offset @ SLOPES[position] + (moods == "merry") * 0.5 + 0.3 * generator.normal(size=count)
+    )
     frame = pd.DataFrame({"year": numbers[:, 0], "minutes": numbers[:, 1], "mood": moods})
     return frame, ["liked" if value > 0 else "not" for value in score]
 

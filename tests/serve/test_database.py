@@ -96,8 +96,11 @@ def test_two_servers_count_every_change(url):
 
     def work(server):
         for _ in range(25):
-            failed = [r for r in server.change([Change("ann", add, "inferred")] * 2)
-                      if isinstance(r, Exception)]
+            failed = [
+                r
+                for r in server.change([Change("ann", add, "inferred")] * 2)
+                if isinstance(r, Exception)
+            ]
             assert not failed
 
     with ThreadPoolExecutor(2) as executor:

@@ -13,20 +13,23 @@ from hypothesis.errors import Unsatisfiable
 
 from ibcl.serve import Settings, create_app
 
+
+def mappings(keys, values):
+    return st.dictionaries(keys | st.text(max_size=8), values, max_size=4)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | mappings(st.nothing(), inner),
     max_leaves=15,
 )
+COLUMNS = st.sampled_from(["year", "minutes", "mood"])
+TASKS = st.sampled_from(["sci-fi", "horror"])
 BODIES = st.fixed_dictionaries(
     {},
     optional={
-        "rows": st.lists(
-            st.dictionaries(st.sampled_from(["year", "minutes", "mood"]) | st.text(max_size=5), JSON, max_size=4),
-            max_size=3,
-        )
-        | JSON,
-        "preference": st.dictionaries(st.sampled_from(["sci-fi", "horror"]) | st.text(max_size=5), JSON) | JSON,
+        "rows": st.lists(mappings(COLUMNS, JSON), max_size=3) | JSON,
+        "preference": mappings(TASKS, JSON) | JSON,
         "user": JSON,
         "labels": JSON,
         "clicked": JSON,
@@ -77,7 +80,9 @@ def test_any_bytes_are_answered_without_failing_inside(reader, method, path, con
 @pytest.mark.parametrize(
     "content",
     [
-        b'{"rows":[{"year":' + b"9" * 5000 + b',"minutes":1,"mood":"x"}],"preference":{"sci-fi":1}}',
+        b'{"rows":[{"year":'
+        + b"9" * 5000
+        + b',"minutes":1,"mood":"x"}],"preference":{"sci-fi":1}}',
         b'{"rows":[{"year":NaN,"minutes":Infinity,"mood":"x"}],"preference":{"sci-fi":1}}',
         b'{"rows":[{"year":1e308,"minutes":-1e308,"mood":"x"}],"preference":{"sci-fi":1}}',
         b'{"rows":[{"\\ud800":1}],"preference":{"\\ud800":1}}',
@@ -90,7 +95,9 @@ def test_any_bytes_are_answered_without_failing_inside(reader, method, path, con
     ],
 )
 def test_known_traps(reader, content):
-    answer = reader.post("/v1/predict", content=content, headers={"Content-Type": "application/json"})
+    answer = reader.post(
+        "/v1/predict", content=content, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code < 500
     answer.json()
 
@@ -120,4 +127,10 @@ def test_the_openapi_document_holds(learnt, tmp_path):
 def test_the_document_names_the_routes_that_clients_rely_on(reader):
     paths = reader.get("/openapi.json").json()["paths"]
     assert {"get", "put", "delete"} <= paths["/v1/users/{user}/preference"].keys()
-    assert {"/health", "/ready", "/v1/tasks", "/v1/predict", "/v1/users/{user}/infer"} <= paths.keys()
+    assert {
+        "/health",
+        "/ready",
+        "/v1/tasks",
+        "/v1/predict",
+        "/v1/users/{user}/infer",
+    } <= paths.keys()

@@ -106,8 +106,10 @@ def test_missing_and_unknown_values_are_read_as_the_schema_reads_them(reader, le
     given = [{"year": None, "minutes": 1, "mood": "never seen", "more": "ignored"}]
     body = {"rows": given, "preference": {"sci-fi": 1.0}}
     answer = reader.post("/v1/predict", json=body)
-    expected = ibcl.load(learnt).model([1.0, 0.0]).predict_proba(
-        pd.DataFrame({"year": [np.nan], "minutes": [1.0], "mood": ["never seen"]})
+    expected = (
+        ibcl.load(learnt)
+        .model([1.0, 0.0])
+        .predict_proba(pd.DataFrame({"year": [np.nan], "minutes": [1.0], "mood": ["never seen"]}))
     )
     assert np.allclose(answer.json()["probabilities"], expected)
 

@@ -11,7 +11,9 @@ import ibcl
 ANN = "/v1/users/ann/preference"
 
 
-@pytest.mark.parametrize("body", [{"preference": {"sci-fi": 0.3, "horror": 0.7}}, {"sci-fi": 0.3, "horror": 0.7}])
+@pytest.mark.parametrize(
+    "body", [{"preference": {"sci-fi": 0.3, "horror": 0.7}}, {"sci-fi": 0.3, "horror": 0.7}]
+)
 def test_a_preference_is_stored_read_used_and_deleted(client, body):
     stored = client.put(ANN, json=body)
     assert stored.status_code == 200
@@ -58,9 +60,7 @@ def test_a_first_inference_is_the_librarys(client, base, labelled):
     labels = [label for _, labels in frames for label in labels]
     body = {"rows": given, **({"labels": labels} if labelled else {})}
     answer = client.post("/v1/users/ann/infer", json=body).json()
-    expected = ibcl.load(base).infer_preference(
-        pd.DataFrame(given), labels if labelled else None
-    )
+    expected = ibcl.load(base).infer_preference(pd.DataFrame(given), labels if labelled else None)
     assert answer["preference"] == pytest.approx(dict(expected), abs=1e-6)
     assert answer["preference"]["sci-fi"] == pytest.approx(0.7, abs=0.1)
     assert answer["examples"] == 20
@@ -95,7 +95,9 @@ def test_what_a_user_says_outweighs_a_single_example(client):
     client.put(ANN, json={"sci-fi": 0.0, "horror": 1.0})
     client.post("/v1/users/ann/infer", json={"rows": rows("sci-fi", 1)})
     assert client.get(ANN).json()["preference"]["horror"] > 0.8
-    restarted = client.post("/v1/users/ann/infer", json={"rows": rows("sci-fi", 9), "restart": True})
+    restarted = client.post(
+        "/v1/users/ann/infer", json={"rows": rows("sci-fi", 9), "restart": True}
+    )
     assert restarted.json()["preference"]["sci-fi"] > 0.9
 
 

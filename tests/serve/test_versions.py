@@ -38,7 +38,9 @@ def test_a_new_task_is_picked_up_without_failing_a_request(client, base):
     def ask():
         while not stop.is_set():
             for whose in ({"user": "ann"}, {"preference": EVEN}):
-                statuses.append(client.post("/v1/predict", json={"rows": given, **whose}).status_code)
+                statuses.append(
+                    client.post("/v1/predict", json={"rows": given, **whose}).status_code
+                )
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -84,7 +86,10 @@ def test_versions_side_by_side_and_rolled_back(client, base):
     assert [answer["version"] for answer in answers] == [first, first, second]
     assert answers[0]["probabilities"] != answers[2]["probabilities"]
     listed = client.get("/v1/versions").json()
-    assert [(v["version"], v["active"]) for v in listed["versions"]] == [(first, False), (second, True)]
+    assert [(v["version"], v["active"]) for v in listed["versions"]] == [
+        (first, False),
+        (second, True),
+    ]
     assert client.delete(f"/v1/versions/{second}").status_code == 409
 
     assert client.post(f"/v1/versions/{first}/activate").json()["version"] == first
@@ -129,7 +134,10 @@ def test_a_damaged_version_is_refused_and_the_old_one_goes_on(client, base):
     assert client.get("/ready").json()["version"] == version
     manifest.write_bytes(b"no manifest")
     time.sleep(0.1)
-    assert client.post("/v1/predict", json={"rows": rows("horror", 1), "preference": EVEN}).status_code == 200
+    assert (
+        client.post("/v1/predict", json={"rows": rows("horror", 1), "preference": EVEN}).status_code
+        == 200
+    )
     manifest.write_bytes(whole)
     grown(base, 3)
     wait_for(lambda: len(tasks(client)) == 3)

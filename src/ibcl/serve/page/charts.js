@@ -74,7 +74,7 @@ const Charts = (() => {
     for (const one of series) {
       const entry = document.createElement("span");
       const svg = node("svg", { width: 18, height: 14, viewBox: "0 0 18 14", "aria-hidden": "true" });
-      svg.append(one.swatch ? node("rect", { x: 1, y: 2, width: 16, height: 10, class: one.swatch })
+      svg.append(one.swatch ? node("rect", { x: 1, y: 2, width: 16, height: 10, class: `${one.swatch} ${one.stroke ?? ""}` })
         : mark(one.shape, 9, 7, 4.5, `${one.hollow ? "hollow" : one.fill} ${one.stroke}`));
       entry.append(svg, one.name);
       list.append(entry);

@@ -34,17 +34,26 @@ function say(text, fault = false) {
 }
 
 // Only the latest wish counts: while one request is under way, the ones in between are dropped.
+let working = 0;
+
+function busier(by) {
+  working += by;
+  document.querySelector("main").setAttribute("aria-busy", String(working > 0));
+}
+
 function latest(work) {
   let busy = false, again = false;
   return async function run() {
     if (busy) { again = true; return; }
     busy = true;
+    busier(1);
     try {
       do { again = false; await work(); } while (again);
     } catch (error) {
       say(error.message, true);
     } finally {
       busy = false;
+      busier(-1);
     }
   };
 }
@@ -223,7 +232,7 @@ async function showExamples() {
     if (overview.classes) {
       const value = answer.probabilities[k][column];
       const text = `${percent(value)}, between ${percent(lower)} and ${percent(upper)}`;
-      const place = cell(row, "", "td", "figure");
+      const place = cell(row, "", "td", "interval wide");
       place.append(Charts.interval(lower, value, upper, text));
       place.append(` ${percent(value)}`);
       cell(row, `${percent(lower)} – ${percent(upper)}`);
@@ -233,6 +242,7 @@ async function showExamples() {
     }
     cell(row, answer.uncertainty.epistemic[k].toFixed(3));
     cell(row, answer.uncertainty.aleatoric[k].toFixed(3));
+    [...row.children].forEach((place, position) => { place.dataset.title = titles[position]; });
     body.append(row);
   });
   table.append(body);
@@ -251,9 +261,9 @@ function fillFields() {
   byId("fields").replaceChildren(...overview.columns.map((name) => {
     const label = document.createElement("label");
     label.textContent = name;
-    const field = Object.assign(document.createElement("input"), { type: "text", value: row[name] ?? "" });
+    const field = Object.assign(document.createElement("input"), { type: "text", value: typeof row[name] === "number" ? Number(row[name].toPrecision(6)) : row[name] ?? "" });
     field.dataset.column = name;
-    field.addEventListener("input", () => showGate().catch((error) => { byId("gate-summary").textContent = error.message; }));
+    field.addEventListener("input", updateGate);
     label.append(field);
     return label;
   }));
@@ -286,10 +296,12 @@ async function showGate() {
   summary.textContent = `Prediction: ${show(answer.predictions[0])}${certainty}. Novelty ${Charts.plain(novelty)}` +
     ` (about 1 for inputs like those learnt${novelty > 3 ? "; this one is unlike all of them" : ""}).`;
   Charts.bars(byId("gate"), { label: "shares of the tasks in this prediction", rows: overview.tasks, largest: 1, format: percent,
-    xLabel: "share in the prediction, and weight in the preference",
+    xLabel: "share",
     series: [{ name: "share in this prediction", swatch: "f0", stroke: "c0", values: overview.tasks.map((task) => shares[task]) },
       { name: "weight in the preference", swatch: "hollow", stroke: "ink", values: overview.tasks.map((task) => answer.preference[task]) }] });
 }
+
+const updateGate = latest(showGate);
 
 // Finding a preference.
 
