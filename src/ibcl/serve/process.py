@@ -17,7 +17,6 @@ def run(settings: Settings, host: str, port: int) -> None:
     """Serve until told to stop."""
     # One row's matrices are faster on one thread, and the web server needs the other ones.
     torch.set_num_threads(1)
-    start_logging()
     app = create_app(settings)
     service: Service = app.state.service
     try:
@@ -30,6 +29,7 @@ def run(settings: Settings, host: str, port: int) -> None:
     except BaseException:
         service.close()
         raise
+    start_logging()
     address, taken = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     report("serving", url=f"http://{shown}:{taken}", version=service.versions.active.version)
