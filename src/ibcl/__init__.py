@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         LowRankGaussian,
     )
     from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
-    from ibcl.knowledge import KnowledgeBase
     from ibcl.inferred_preference import InferredPreference
+    from ibcl.knowledge import KnowledgeBase
     from ibcl.learner import IBCL
     from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest, Poisson
     from ibcl.mixture import Mixture

@@ -186,7 +186,7 @@ class Gate(nn.Module):
         return torch.stack(distances, 1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """log p_k(φ) / t of every task up to one term, shape (n, tasks)."""
+        """Log p_k(φ) / t of every task up to one term, shape (n, tasks)."""
         scores = self.component_scores(features)
         if len(self.task) == self.tasks:
             return scores

@@ -23,7 +23,7 @@ from ibcl.gaussians import Distribution, Gaussian
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
 from ibcl.inferred_preference import InferredPreference, infer_proportions
 from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.likelihoods import Likelihood
+from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
@@ -147,6 +147,10 @@ class IBCL:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
         if task_incremental is not None and task_incremental < 1:
             raise ValueError(f"task_incremental must be at least 1, not {task_incremental!r}.")
+        if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
+            raise ValueError(
+                f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
+            )
         flat = FlatNetwork(network)
         self.given = Given(
             None if priors is None else tuple(priors),
@@ -345,9 +349,7 @@ class IBCL:
             moments = self._moments(choices, data, result)
             kept = self.knowledge.moments[self.tasks.index(name)]
             both = kept + moments if kept is not None and moments is not None else None
-            return self._replace(
-                name, result, before.samples + data.size, both, before.updates
-            )
+            return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
         self,
@@ -375,9 +377,7 @@ class IBCL:
                 for index in range(len(self.knowledge.priors))
             )
             chained = any(prior is not None for prior in record.priors)
-            result = self._infer(
-                choices, priors, data, record.name, validation, chained, progress
-            )
+            result = self._infer(choices, priors, data, record.name, validation, chained, progress)
             return self._replace(
                 record.name, result, data.size, self._moments(choices, data, result)
             )
@@ -407,9 +407,7 @@ class IBCL:
             x, y = encoder.inputs(x), encoder.labels(y)
         data = as_task(x, y, sample_weight)
         names = self.tasks if task in self.tasks else (*self.tasks, task)
-        inputs = append_task_id(
-            data.x.to(self.network.device), task, names, self.task_incremental
-        )
+        inputs = append_task_id(data.x.to(self.network.device), task, names, self.task_incremental)
         return data._replace(x=inputs, y=data.y.to(self.network.device))
 
     def _settled(self, data: TaskData) -> tuple[Choices, TaskData]:
@@ -449,9 +447,7 @@ class IBCL:
             progress=progress,
         )
 
-    def _moments(
-        self, choices: Choices, data: TaskData, result: InferenceResult
-    ) -> Moments | None:
+    def _moments(self, choices: Choices, data: TaskData, result: InferenceResult) -> Moments | None:
         """Take the moments a gate needs, where the rule keeps them."""
         rule = choices.pooling
         if not isinstance(rule, Routed) or rule.gate == "evidence":
@@ -461,8 +457,7 @@ class IBCL:
             return None
         labels = data.y.long() if choices.likelihood.classification else None
         moments = Moments.of(features, labels, data.weights)
-        posteriors = sum(posterior.nbytes for posterior in result.posteriors)
-        return moments if rule.keeps_moments(moments, posteriors, self.network) else None
+        return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.
@@ -652,13 +647,11 @@ class IBCL:
             labels = view.answers.check(read.y, outputs)
             scores = scores + self._label_densities(view, inputs, labels)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return infer_proportions(
-            scores.cpu().numpy(), view.knowledge.tasks, concentration, counts
-        )
+        return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
 
     @staticmethod
     def _label_densities(view: View, inputs: Tensor, labels: Tensor) -> Tensor:
-        """log p_k(y | x) of every task's head, shape (n, tasks)."""
+        """Log p_k(y | x) of every task's head, shape (n, tasks)."""
         heads, routes = view.routes.uniform_means, view.routes
         tasks = torch.arange(len(heads))
         means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)

@@ -53,7 +53,9 @@ def predict_blocks(
         size = max(1, _MODEL_NUMBERS // view.knowledge.dimension)
     rows = 2 * max(1, len(inputs))
     size = min(size, max(1, (numbers or _MODEL_NUMBERS * 4) // rows))
-    parts = [answer(view, inputs, block) for block in users.split(size)] if numbers is None else None
+    parts = (
+        [answer(view, inputs, block) for block in users.split(size)] if numbers is None else None
+    )
     if parts is not None:
         yield torch.cat(parts)
         return

@@ -95,7 +95,9 @@ class Routed:
 
     def settings(self) -> dict[str, Any]:
         """Return what differs from the defaults, to be stored."""
-        return {name: value for name, value in asdict(self).items() if value != getattr(Routed, name)}
+        return {
+            name: value for name, value in asdict(self).items() if value != getattr(Routed, name)
+        }
 
     def heads_rule(self, knowledge: KnowledgeBase) -> str:
         """Return the rule that heads are pooled by."""
@@ -171,13 +173,20 @@ class Routed:
         """Tell whether moments of so many features could be kept at all."""
         return self.gate == "moments" or columns**2 <= LARGEST_SUMMED
 
-    def keeps_moments(self, moments: Moments, posteriors_bytes: int, network: FlatNetwork) -> bool:
-        """Tell whether a task's moments are worth their bytes."""
+    def keeps_moments(
+        self, moments: Moments, posteriors: Sequence[Gaussian], network: FlatNetwork
+    ) -> bool:
+        """Tell whether a task's moments are worth their bytes beside its posteriors.
+
+        They are where nothing else makes a gate, where several classes need them, and where they
+        do not take much more than the posteriors do.
+        """
         if self.gate != "auto":
             return self.gate == "moments"
-        if not has_bias(network) or len(moments.classes) > 2:
+        evident = has_bias(network) and all(q.as_diagonal() is None for q in posteriors)
+        if not evident or len(moments.classes) > 2:
             return True
-        return moments.nbytes <= _MOMENTS_TO_POSTERIORS * posteriors_bytes
+        return moments.nbytes <= _MOMENTS_TO_POSTERIORS * sum(q.nbytes for q in posteriors)
 
     def make_gate(self, knowledge: KnowledgeBase, network: FlatNetwork) -> Gate:
         """Return the gate between all tasks of a knowledge base."""

@@ -7,6 +7,7 @@ from torch import nn
 import ibcl
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
+from theorems import assert_same_gaussian
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 4, generator=GENERATOR)
@@ -52,6 +53,67 @@ def test_each_class_has_the_posterior_of_its_own_binary_problem(bias):
     assert not posterior.dense().precision[~inside].any()
 
 
+def test_it_agrees_with_full_covariance_inference_and_takes_less_memory():
+    """Under this likelihood classes stay independent, so the dense answer has nothing between."""
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    prior = ibcl.DiagonalGaussian(torch.zeros(15).double(), torch.full((15,), 2.0).double())
+    arguments = (network, ibcl.OneVsRest(), [prior], TaskData(X, LABELS))
+    apart, dense = (method(1e-6).infer(*arguments) for method in (ibcl.OneVsRestVI, ibcl.DenseVI))
+    assert_same_gaussian(apart.posteriors[0], dense.posteriors[0], tolerance=1e-6)
+    assert apart.objectives[0] == pytest.approx(dense.objectives[0], rel=1e-8)
+    assert apart.posteriors[0].nbytes < dense.posteriors[0].nbytes
+
+
+def test_classes_a_task_does_not_show_keep_their_prior():
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    prior = ibcl.DiagonalGaussian(
+        torch.randn(15, generator=GENERATOR).double(), torch.full((15,), 2.0).double()
+    )
+    shown = LABELS != 1
+    data = TaskData(X[shown], LABELS[shown])
+    result = ibcl.OneVsRestVI(1e-6).infer(network, ibcl.OneVsRest(), [prior], data)
+    (posterior,) = result.posteriors
+    own = torch.tensor([4, 5, 6, 7, 13])
+    torch.testing.assert_close(posterior.mean[own], prior.mean[own], rtol=0, atol=0)
+    torch.testing.assert_close(
+        posterior.dense().precision[own[:, None], own], torch.eye(5).double() / 4, rtol=0, atol=0
+    )
+    binary = ibcl.DenseVI(1e-6).infer(
+        FlatNetwork(ibcl.networks.linear(4)),
+        ibcl.Bernoulli(),
+        [ibcl.DiagonalGaussian(prior.mean[[0, 1, 2, 3, 12]], prior.std[:5])],
+        TaskData(data.x, (data.y == 0).float()),
+    )
+    torch.testing.assert_close(posterior.mean[[0, 1, 2, 3, 12]], binary.posteriors[0].mean)
+    # The bound is that of the classes there are: twice the same problem, seen from both sides.
+    assert result.objectives[0] < binary.objectives[0]
+
+
+def test_a_posterior_is_the_next_tasks_prior():
+    """Blocks, a diagonal and a matrix without correlations between classes are all the same."""
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    start = ibcl.DiagonalGaussian(torch.zeros(15).double(), torch.ones(15).double())
+    half = TaskData(X[:30], LABELS[:30]), TaskData(X[30:], LABELS[30:])
+    method = ibcl.OneVsRestVI(1e-6)
+    (first,) = method.infer(network, ibcl.OneVsRest(), [start], half[0]).posteriors
+    chained, dense = (
+        method.infer(network, ibcl.OneVsRest(), [q], half[1]).posteriors[0]
+        for q in (first, first.dense())
+    )
+    assert_same_gaussian(chained, dense, tolerance=1e-9)
+
+
+def test_progress_counts_priors_and_classes():
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    priors = [ibcl.DiagonalGaussian(torch.zeros(15), torch.full((15,), s)) for s in (1.0, 2.0)]
+    seen = []
+    ibcl.OneVsRestVI().infer(
+        network, ibcl.OneVsRest(), priors, TaskData(X, LABELS), progress=seen.append
+    )
+    assert [step.done for step in seen] == [1, 2, 3, 4, 5, 6]
+    assert {step.total for step in seen} == {6}
+
+
 def test_the_fast_posterior_is_where_sampling_finds_it():
     """Mean-field inference uses the same likelihood and shares no code with the solver."""
     network = FlatNetwork(ibcl.networks.linear(4, 3))
@@ -77,6 +139,14 @@ def test_what_it_cannot_do_it_refuses():
     tied = ibcl.DenseGaussian(torch.zeros(15), torch.eye(15) + 0.5)
     with pytest.raises(ValueError, match="needs likelihood='one_vs_rest', not 'categorical'"):
         ibcl.OneVsRestVI().infer(network, ibcl.Categorical(), [plain], TaskData(X, LABELS))
+    wide = FlatNetwork(ibcl.networks.linear(3000, 3000))
+    with pytest.raises(ValueError, match=r"3000 classes .* GiB of memory, .* fewer features"):
+        ibcl.OneVsRestVI().infer(
+            wide,
+            ibcl.OneVsRest(),
+            [ibcl.DiagonalGaussian(*(torch.ones(wide.dimension) for _ in range(2)))],
+            TaskData(torch.zeros(1, 3000), torch.tensor([0])),
+        )
     with pytest.raises(ValueError, match="correlates parameters of different classes"):
         ibcl.OneVsRestVI().infer(network, ibcl.OneVsRest(), [tied], TaskData(X, LABELS))
 

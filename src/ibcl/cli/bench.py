@@ -153,7 +153,11 @@ def tune(
 
     from ibcl.experiments import benchmarks
     from ibcl.experiments.evaluation.contenders import contender
-    from ibcl.experiments.evaluation.runs import check_benchmarks, selected_contenders, usual_memories
+    from ibcl.experiments.evaluation.runs import (
+        check_benchmarks,
+        selected_contenders,
+        usual_memories,
+    )
     from ibcl.experiments.evaluation.tuning import tune as search
 
     chosen = selected_contenders(methods)

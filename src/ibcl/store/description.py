@@ -145,9 +145,7 @@ def read_moments(folder: Storage, manifest: Manifest, columns: int) -> tuple[Mom
 
 def _moments(folder: Storage, entry: FileEntry, columns: int) -> Moments:
     name = file_name(MOMENTS, entry.sha256)
-    data = check(
-        folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}"
-    )
+    data = check(folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}")
     try:
         return Moments.from_tensors(load(data), columns)
     except (ValueError, RuntimeError, SafetensorError) as error:
@@ -207,7 +205,9 @@ def restore_likelihood(entry: LikelihoodEntry) -> str | Likelihood:
     if entry.name == "auto":
         return entry.name
     known = LIKELIHOODS.get(entry.name)
-    open_settings = known is not None and dataclasses.is_dataclass(known) and dataclasses.fields(known)
+    open_settings = (
+        known is not None and dataclasses.is_dataclass(known) and dataclasses.fields(known)
+    )
     if open_settings and not settings:
         return entry.name
     return likelihood_of({"name": entry.name, **settings})

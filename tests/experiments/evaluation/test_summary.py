@@ -4,7 +4,13 @@ import pandas as pd
 import pytest
 
 from ibcl.experiments.evaluation import metrics
-from ibcl.experiments.evaluation.summary import comparison, difference_table, differences, markdown, summarise
+from ibcl.experiments.evaluation.summary import (
+    comparison,
+    difference_table,
+    differences,
+    markdown,
+    summarise,
+)
 
 
 def constant(table_of, accuracy, **run):

@@ -78,7 +78,14 @@ from pathlib import Path
 
 from ibcl.experiments.benchmarks import celeba, cifar100, digits, newsgroups, tiny_imagenet
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
-from ibcl.experiments.benchmarks.benchmark import Benchmark, BenchmarkTask, Metric, Part, Provenance, Split
+from ibcl.experiments.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkTask,
+    Metric,
+    Part,
+    Provenance,
+    Split,
+)
 from ibcl.experiments.benchmarks.cache import DamagedCacheWarning, default_folder
 from ibcl.experiments.benchmarks.description import (
     BenchmarkDescription,

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from ibcl.experiments.benchmarks.backbones import backbone as find_backbone
 from ibcl.experiments.benchmarks.balance import equal_classes
-from ibcl.experiments.benchmarks.benchmark import PARTS, Benchmark, BenchmarkTask, Part, Provenance, Split
+from ibcl.experiments.benchmarks.benchmark import (
+    PARTS,
+    Benchmark,
+    BenchmarkTask,
+    Part,
+    Provenance,
+    Split,
+)
 from ibcl.experiments.benchmarks.cache import FeatureCache, FloatArray, array_hash
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
 from ibcl.experiments.benchmarks.extraction import Inputs, extract

@@ -43,8 +43,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibcl.experiments.methods import Method
-from ibcl.experiments.methods.ibcl_methods import IBCLMethod
 from ibcl.experiments.benchmarks import Benchmark, BenchmarkTask, Part, Split
 from ibcl.experiments.evaluation.contenders import Contender
 from ibcl.experiments.evaluation.selections import (
@@ -54,6 +52,8 @@ from ibcl.experiments.evaluation.selections import (
     draw_inverted,
     sampled_selections,
 )
+from ibcl.experiments.methods import Method
+from ibcl.experiments.methods.ibcl_methods import IBCLMethod
 from ibcl.preference import preference_grid, sample_preferences
 from ibcl.tasks import TaskData
 from ibcl.uncertainty import expected_calibration_error

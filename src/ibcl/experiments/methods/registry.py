@@ -9,12 +9,20 @@ from torch import nn
 
 from ibcl.experiments.methods.agem import AGEM
 from ibcl.experiments.methods.baseline import Baseline
-from ibcl.experiments.methods.convex_combination import ConvexCombination, ConvexCombinationSharedStart
+from ibcl.experiments.methods.convex_combination import (
+    ConvexCombination,
+    ConvexCombinationSharedStart,
+)
 from ibcl.experiments.methods.der import DER
 from ibcl.experiments.methods.derpp import DERPlusPlus
 from ibcl.experiments.methods.fine_tuning import FineTuning
 from ibcl.experiments.methods.gem import GEM
-from ibcl.experiments.methods.ibcl_methods import IBCLEvidence, IBCLMethod, IBCLMixture, IBCLWasserstein
+from ibcl.experiments.methods.ibcl_methods import (
+    IBCLEvidence,
+    IBCLMethod,
+    IBCLMixture,
+    IBCLWasserstein,
+)
 from ibcl.experiments.methods.l2p import L2P
 from ibcl.experiments.methods.method import Method
 from ibcl.experiments.methods.oracle import Oracle
