@@ -179,21 +179,33 @@ class Served:
         weights
             A preference a row, of shape (rows, tasks).
         """
-        if prepared.members is not None and prepared.scores is not None:
+        result = np.empty((len(weights), 0))
+        alone = (weights > 0).sum(1) == 1
+        mixed = prepared.members is not None and not alone.all()
+        if mixed:
+            assert prepared.members is not None
+            assert prepared.scores is not None
             with np.errstate(divide="ignore"):
                 shares = softmax(prepared.scores + np.log(weights), axis=1)
-            mixed: Numbers = np.einsum("nk,knc->nc", shares, prepared.members)
-            return mixed
-        unique, which = np.unique(weights, axis=0, return_inverse=True)
-        parts = {}
-        for position, preference in enumerate(unique):
-            chosen = np.flatnonzero(which.reshape(-1) == position)
-            means = self.model(preference).predictor.means(prepared.inputs[chosen])[0]
-            parts[position] = chosen, means.double().numpy()
-        columns = parts[0][1].shape[1]
-        result = np.empty((len(weights), columns))
-        for chosen, means_of_rows in parts.values():
-            result[chosen] = means_of_rows
+            result = np.einsum("nk,knc->nc", shares, prepared.members)
+        # Where all weight is on one task, or the rule has no heads for all, a model of its own.
+        rest = alone if mixed else np.ones(len(weights), dtype=bool)
+        if rest.any():
+            result = self._by_model(prepared.inputs, weights, rest, result)
+        return result
+
+    def _by_model(
+        self, inputs: Tensor, weights: Numbers, rows: NDArray[np.bool_], result: Numbers
+    ) -> Numbers:
+        """Predict some rows preference by preference, into a copy of a result."""
+        positions = np.flatnonzero(rows)
+        unique, which = np.unique(weights[positions], axis=0, return_inverse=True)
+        for number, preference in enumerate(unique):
+            chosen = positions[which.reshape(-1) == number]
+            means = self.model(preference).predictor.means(inputs[chosen])[0].double().numpy()
+            if not result.shape[1]:
+                result = np.empty((len(weights), means.shape[1]))
+            result[chosen] = means
         return result
 
     def decide(self, means: Numbers) -> list[Any]:
