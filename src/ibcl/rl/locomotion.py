@@ -11,14 +11,15 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcl.rl.environments import Array, Environment, Mask
-from ibcl.rl.symmetry import Reflection, SignedPermutation
+from ibcl.rl.environments import Array, Environment, Mask, Step
+from ibcl.rl.policies import Normaliser
+from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
 
 try:
     import gymnasium
@@ -50,12 +51,9 @@ def ant_xml() -> str:
 
 
 @functools.cache
-def ant_model(*, euler: bool = False) -> mujoco.MjModel:
-    """Return the gear-100 Ant; with ``euler`` its semi-implicit Euler twin, four times as fast."""
-    model = mujoco.MjModel.from_xml_string(ant_xml())
-    if euler:
-        model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
-    return model
+def ant_model() -> mujoco.MjModel:
+    """Return the gear-100 Ant."""
+    return mujoco.MjModel.from_xml_string(ant_xml())
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,9 @@ class Definition:
     """What makes a MuJoCo model a problem; every function takes one row a copy.
 
     ``reward`` takes the velocity of the first two coordinates and the clipped action,
-    ``terminated`` all positions and velocities.
+    ``terminated`` all positions and velocities, ``fallen`` all positions, where a fall does not end
+    the episode. ``start`` changes the model's start position for
+    the n-th episode.
     """
 
     model: Callable[[], mujoco.MjModel]
@@ -71,7 +71,11 @@ class Definition:
     hidden_positions: int
     reward: Callable[[Array, Array], Array]
     terminated: Callable[[Array, Array], Mask]
+    fallen: Callable[[Array], Mask] | None = None
     reflection: Reflection | None = None
+    rotation: Rotation | None = None
+    normaliser: Normaliser | None = None
+    start: Callable[[Array, int], Array] | None = None
 
 
 def half_cheetah_reward(velocity: Array, action: Array) -> Array:
@@ -107,10 +111,13 @@ def _not_finite(position: Array, velocity: Array) -> Mask:
     return np.asarray(~(np.isfinite(position).all(1) & np.isfinite(velocity).all(1)))
 
 
-def _not_finite_or_upside_down(position: Array, velocity: Array) -> Mask:
+def _upside_down(position: Array) -> Mask:
     # The torso's z axis after rotation by the quaternion (w, x, y, z) has height 1 − 2(x² + y²).
-    height = 1 - 2 * np.square(position[:, 4:6]).sum(1)
-    return np.asarray(_not_finite(position, velocity) | ~(height > -0.2))
+    return np.asarray(~(1 - 2 * np.square(position[:, 4:6]).sum(1) > -0.2))
+
+
+def _not_finite_or_upside_down(position: Array, velocity: Array) -> Mask:
+    return np.asarray(_not_finite(position, velocity) | _upside_down(position))
 
 
 def _ant_reflection() -> Reflection:
@@ -143,20 +150,58 @@ def _ant_reflection() -> Reflection:
     return Reflection(observation, action, (1, 0))
 
 
+# Turning the world about the vertical turns velocities by the angle and the quaternion by half of
+# it. MuJoCo gives the angular velocity in the body's own frame, which turns along.
+_ANT_ROTATION = Rotation(((13, 14, 1.0), (1, 4, 0.5), (2, 3, 0.5)), (0, 1))
+
+WIDEST_YAW = np.deg2rad(50)
+GOLDEN_RATIO = (np.sqrt(5) - 1) / 2
+
+
+def _ant_scales() -> Normaliser:
+    """Typical sizes of what a running ant observes, equal within pairs that turn into each other."""
+    legs = (0.4, 0.6) * 4
+    scale = np.array([0.2, *(0.5,) * 4, *legs, 2.0, 2.0, 1.0, *(2.0,) * 3, *(5.0,) * 8])
+    centre = np.zeros(27)
+    centre[0] = 0.6
+    return Normaliser(centre, scale, limit=6.0)
+
+
+def turned_start(position: Array, episode: int) -> Array:
+    """Turn the start position by a yaw within ±50°, spread evenly over the episodes.
+
+    Examples
+    --------
+    >>> upright = np.array([0, 0, 0.75, 1.0, 0, 0, 0])
+    >>> yaws = [2 * np.rad2deg(np.arcsin(turned_start(upright, n)[6])) for n in range(1000)]
+    >>> round(min(yaws)), round(max(yaws)), abs(sum(yaws)) < 500
+    (-50, 50, True)
+    """
+    half = WIDEST_YAW * (2 * ((episode * GOLDEN_RATIO) % 1) - 1) / 2
+    turned = position.copy()
+    turned[3:7] = np.cos(half), 0, 0, np.sin(half)
+    return turned
+
+
+_ANT = Definition(
+    ant_model,
+    ("x-speed", "y-speed"),
+    2,
+    ant_reward,
+    _not_finite,
+    _upside_down,
+    _ant_reflection(),
+    _ANT_ROTATION,
+    _ant_scales(),
+)
+
 DEFINITIONS: dict[str, Definition] = {
     "mo-halfcheetah": Definition(
         half_cheetah_model, ("speed", "energy"), 1, half_cheetah_reward, _torso_tipped
     ),
-    "mo-ant": Definition(
-        ant_model, ("x-speed", "y-speed"), 2, ant_reward, _not_finite, _ant_reflection()
-    ),
-    "mo-ant-fast": Definition(
-        functools.partial(ant_model, euler=True),
-        ("x-speed", "y-speed"),
-        2,
-        ant_reward,
-        _not_finite_or_upside_down,
-        _ant_reflection(),
+    "mo-ant": _ANT,
+    "mo-ant-training": replace(
+        _ANT, terminated=_not_finite_or_upside_down, start=turned_start
     ),
 }
 
@@ -181,6 +226,9 @@ class Locomotion(Environment):
         self.horizon = HORIZON
         self.objectives = self.definition.objectives
         self.reflection = self.definition.reflection
+        self.rotation = self.definition.rotation
+        self.normaliser = self.definition.normaliser
+        self._episodes = np.arange(copies, dtype=np.int64)
         self.action_size = self.model.nu
         self.observation_size = self.model.nq + self.model.nv - self.definition.hidden_positions
         self.dt = FRAME_SKIP * float(self.model.opt.timestep)
@@ -203,8 +251,12 @@ class Locomotion(Environment):
         return self._position.copy()
 
     def _begin(self, copy: int) -> Array:
-        mujoco.mj_resetData(self.model, self._data[copy])
-        mujoco.mj_forward(self.model, self._data[copy])
+        data = self._data[copy]
+        mujoco.mj_resetData(self.model, data)
+        if self.definition.start is not None:
+            data.qpos[:] = self.definition.start(data.qpos, int(self._episodes[copy]))
+            self._episodes[copy] += self.copies
+        mujoco.mj_forward(self.model, data)
         self._read([copy])
         return np.asarray(self._observation()[copy])
 
@@ -235,16 +287,23 @@ class Locomotion(Environment):
         terminated = self.definition.terminated(self._position, self._velocity)
         return self._observation(), reward, terminated
 
+    def fallen(self, outcome: Step) -> Mask:
+        """Tell which copies fell: by ending their episode, or as the definition says."""
+        if self.definition.fallen is None:
+            return outcome.terminated
+        return outcome.terminated | self.definition.fallen(self._position)
+
     def snapshot(self) -> dict[str, NDArray[np.generic]]:
         """Everything MuJoCo integrates from, the solver's warm start included."""
         state = np.empty((self.copies, mujoco.mj_stateSize(self.model, STATE)))
         for row, data in zip(state, self._data, strict=True):
             mujoco.mj_getState(self.model, data, row, STATE)
-        return {"elapsed": self.elapsed.copy(), "state": state}
+        return {"elapsed": self.elapsed.copy(), "episodes": self._episodes.copy(), "state": state}
 
     def restore(self, snapshot: dict[str, NDArray[np.generic]]) -> Array:
         """Continue from a snapshot; returns the observations."""
         self.elapsed = snapshot["elapsed"].astype(np.int64)
+        self._episodes = snapshot["episodes"].astype(np.int64)
         for row, data in zip(snapshot["state"], self._data, strict=True):
             mujoco.mj_setState(self.model, data, np.asarray(row, dtype=np.float64), STATE)
         self._read(range(self.copies))
