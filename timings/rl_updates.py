@@ -114,8 +114,8 @@ def main() -> None:
     settings = TwinDelayed(critic_warm_up=0)
     policy = Policy(FEATURES, ACTIONS, hidden=(128, 128), squashed=True)
     search = TwinDelayedSearch(settings, policy, objectives=2, seed=0)
-    # Columns: features, actions, three reward vectors, following, discount, terminal, place.
-    rows = rng.standard_normal((ROWS, 2 * FEATURES + ACTIONS + 6 + 3)).astype(np.float32)
+    # Columns: features, actions, three reward vectors with the departure, following, discount, terminal, place.
+    rows = rng.standard_normal((ROWS, 2 * FEATURES + ACTIONS + 9 + 3)).astype(np.float32)
     rows[:, FEATURES : FEATURES + ACTIONS] = rng.uniform(-1, 1, (ROWS, ACTIONS))
     rows[:, -3], rows[:, -2], rows[:, -1] = 0.9, 0.0, 1.0
     search.replay.add(rows)
@@ -124,7 +124,7 @@ def main() -> None:
     objective = Objective(np.array([0.5, 0.5], np.float32), q.copy(), kl_weight=1e-6)
     search.prepare(q)
 
-    columns = np.split(rows, np.cumsum([FEATURES, ACTIONS, 1, 5, FEATURES, 1]), axis=1)
+    columns = np.split(rows, np.cumsum([FEATURES, ACTIONS, 1, 8, FEATURES, 1]), axis=1)
     plain = PlainTorch([torch.tensor(columns[i]) for i in (0, 1, 2, 4, 5)], settings)
 
     ours, theirs = [], []

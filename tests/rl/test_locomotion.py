@@ -107,7 +107,7 @@ def test_a_tipped_torso_ends_the_episode_and_a_new_one_begins():
     np.testing.assert_array_equal(cheetah.restore(snapshot), start)
 
 
-@pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant", "mo-ant-fast"])
+@pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant-training"])
 def test_a_restored_snapshot_continues_exactly(name):
     rng = np.random.default_rng(2)
     environment = make(name, copies=2)
@@ -125,12 +125,26 @@ def test_a_restored_snapshot_continues_exactly(name):
     np.testing.assert_array_equal(environment.elapsed, other.elapsed)
 
 
-def test_the_fast_ant_ends_upside_down_but_the_real_one_does_not():
-    for name, ends in [("mo-ant", False), ("mo-ant-fast", True)]:
+def test_the_training_ant_ends_upside_down_and_the_real_one_only_falls():
+    for name, ends in [("mo-ant", False), ("mo-ant-training", True)]:
         ant = make(name, copies=1)
         ant.reset()
+        assert not ant.fallen(ant.step(np.zeros((1, 8)))).any()
         ant._data[0].qpos[3:7] = [0, 1, 0, 0]
-        assert bool(ant.step(np.zeros((1, 8))).terminated[0]) is ends
+        outcome = ant.step(np.zeros((1, 8)))
+        assert bool(outcome.terminated[0]) is ends
+        assert ant.fallen(outcome).all()
+
+
+def test_the_training_ant_is_the_scored_one_but_for_its_start():
+    ours, scored = make("mo-ant-training", copies=8), make("mo-ant", copies=8)
+    assert ours.model is scored.model
+    starts = ours.reset()
+    yaws = 2 * np.rad2deg(np.arctan2(starts[:, 4], starts[:, 1]))
+    assert len(np.unique(yaws.round(6))) == 8
+    assert np.abs(yaws).max() <= 50 + 1e-9
+    starts[:, [1, 4]] = [1, 0]
+    np.testing.assert_array_equal(starts, scored.reset())
 
 
 def test_staggered_copies_reach_their_time_limits_at_different_steps():

@@ -1,7 +1,7 @@
 r"""Environments with a vector of rewards, many copies stepped together.
 
-`make` knows two by name, in the definition of PG-MORL (Xu et al., 2020), on which the published
-hypervolumes rest:
+`make` knows three by name. Two are in the definition of PG-MORL (Xu et al., 2020), on which the
+published hypervolumes rest:
 
 ==================  =========================  =============================
 a step              ``mo-halfcheetah``         ``mo-ant``
@@ -15,6 +15,8 @@ observation         17                         27, no contact forces
 motor gear          gymnasium's                100
 ==================  =========================  =============================
 
+``mo-hopper-3obj`` has speed v_x + 1, height 10 (z − 1.25) + 1 and energy 1 − Σa², over at most 1000
+steps and without reset noise, but otherwise as in mo-gymnasium's ``mo-hopper-v5``.
 ``mo-ant-training`` is for training only: the same simulation, but episodes start at many yaws and
 end when the ant lies upside down. Any other name is looked up in gymnasium, then in mo-gymnasium.
 """

@@ -6,7 +6,9 @@ seed. Running the same command again continues where the last one stopped.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -81,16 +83,25 @@ class SeedResult:
         return cls(**stored)
 
 
-def even_preferences(n: int) -> NDArray[np.float64]:
-    """Spread n preferences between two objectives evenly, from (0, 1) to (1, 0).
+def even_preferences(n: int, objectives: int = 2) -> NDArray[np.float64]:
+    """Spread n preferences evenly: from (0, 1) to (1, 0), or on a lattice of at most n points.
 
     Examples
     --------
     >>> even_preferences(3).tolist()
     [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
+    >>> even_preferences(5, objectives=3).tolist()
+    [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
-    first = np.linspace(0, 1, n)
-    return np.stack([first, 1 - first], axis=1)
+    if objectives == 2:
+        first = np.linspace(0, 1, n)
+        return np.stack([first, 1 - first], axis=1)
+    height = 1
+    while math.comb(height + objectives, objectives - 1) <= n:
+        height += 1
+    steps = itertools.product(range(height + 1), repeat=objectives - 1)
+    rows = [(*each, height - sum(each)) for each in steps if sum(each) <= height]
+    return np.array(rows, dtype=np.float64) / height
 
 
 class ProgressLine:
@@ -165,7 +176,7 @@ def train(recipe: Recipe, seed: int, folder: Path, report: Report, threads: int 
             ibcrl.learn_together(
                 stage.tasks,
                 inference=stage.inference,
-                priors=stage.priors,
+                priors=stage.priors or None,
                 checkpoint=checkpoint,
                 progress=line,
             )
@@ -204,7 +215,7 @@ def run_seed(
     if file.exists():
         return SeedResult.load(file)
     ibcrl = train(recipe, seed, file.parent, say, threads)
-    wanted = even_preferences(preferences)
+    wanted = even_preferences(preferences, len(recipe.reference))
     scores = {
         name: ibcrl.scores(ibcrl.means(wanted, tasks))
         for name, tasks in recipe.combinations.items()
@@ -228,7 +239,7 @@ def run_seed(
         },
         fronts={name: score.returns.tolist() for name, score in scores.items()},
         fallen={name: int(score.fell.sum()) for name, score in scores.items()},
-        generation_steps=preferences * ibcrl.scoring.horizon,
+        generation_steps=len(wanted) * ibcrl.scoring.horizon,
     )
     result.save(file)
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.hypervolumes.items())

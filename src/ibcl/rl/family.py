@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.rl.policies import Floats, Perceptron
 
 
@@ -105,12 +107,33 @@ class Family:
         return features
 
     def rewards(self, rewards: Floats, place: Floats, weights: Floats) -> Floats:
-        """Preferred rewards (rows, n) of reward vectors (rows, n, objectives)."""
+        """Preferred rewards (rows, n) of reward vectors (rows, n, objectives).
+
+        ``weights`` are those of a single task and may have more columns than there are objectives.
+        """
         if self.tasks == 1:
             return np.asarray(rewards @ weights)
+        rewards = rewards[..., : self._weights.shape[1]]
         capped = np.minimum(rewards, (place @ self._caps)[:, None])
         capped -= (place @ self._bases)[:, None]
         return np.einsum("rno,ro->rn", capped, place @ self._weights)
+
+    def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
+        """Return the prior of all tasks from one of each: side by side in one long vector."""
+        diagonal = [q for q in priors if isinstance(q, DiagonalGaussian)]
+        if len(diagonal) < len(priors):
+            raise ValueError("Tasks can be learnt together from diagonal Gaussian priors only.")
+        means, stds = [q.mean for q in diagonal], [q.std for q in diagonal]
+        return DiagonalGaussian(torch.cat(means), torch.cat(stds))
+
+    def split(self, q: DiagonalGaussian) -> list[DiagonalGaussian]:
+        """Return the posterior of every task."""
+        pairs = zip(q.mean.chunk(self.tasks), q.std.chunk(self.tasks), strict=True)
+        return [DiagonalGaussian(mean.clone(), std.clone()) for mean, std in pairs]
+
+    def acting(self, theta: Floats, place: Floats) -> Floats:
+        """Parameters of the plain policy at a place; rows of θ and of places go together."""
+        return self.policies(theta, place)
 
     def policies(self, theta: Floats, place: Floats) -> Floats:
         """θ(λ) for rows of (θ_1 … θ_K) and of places."""

@@ -210,10 +210,11 @@ class IBCRL:
             self.knowledge.check_new(name)
         wanted = [Preference.parse(each, self.objectives) for each in tasks.values()]
         sources = [self._priors(prior) for prior in priors or [None] * len(tasks)]
+        family = estimator.family(self.policy_class)
         result = inference.infer(
             self.policy_class,
             np.mean([anchor.weights for anchor in estimator.anchors], axis=0),
-            [_beside(each) for each in zip(*sources, strict=True)],
+            [family.join(each) for each in zip(*sources, strict=True)],
             self.sampler,
             self.scoring,
             search=self._search(estimator),
@@ -221,7 +222,8 @@ class IBCRL:
             seed=[self.seed, 1 + len(self.preferences)],
             progress=progress,
         )
-        parts = zip(*(_apart(q, len(tasks)) for q in result.posteriors), strict=True)
+        joint = [q for q in result.posteriors if isinstance(q, DiagonalGaussian)]
+        parts = zip(*(family.split(q) for q in joint), strict=True)
         for index, (name, posteriors) in enumerate(zip(tasks, parts, strict=True)):
             # The cost is counted once, with the first of them.
             spent = result if index == 0 else PolicyInference(posteriors, 0, ())
@@ -323,21 +325,6 @@ def _name(preference: Preference) -> str:
     """Name a task by its only objective, or by its weights."""
     chosen = [objective for objective, weight in preference.items() if weight == 1]
     return chosen[0] if chosen else str(preference).replace(",", " ")
-
-
-def _beside(gaussians: Sequence[Gaussian]) -> DiagonalGaussian:
-    """Put independent Gaussians side by side in one long vector."""
-    if not all(isinstance(q, DiagonalGaussian) for q in gaussians):
-        raise ValueError("Tasks can be learnt together from diagonal Gaussian priors only.")
-    stds = [q.std for q in gaussians if isinstance(q, DiagonalGaussian)]
-    return DiagonalGaussian(torch.cat([q.mean for q in gaussians]), torch.cat(stds))
-
-
-def _apart(q: Gaussian, count: int) -> list[DiagonalGaussian]:
-    """Cut a long diagonal Gaussian into equal parts."""
-    assert isinstance(q, DiagonalGaussian)
-    pairs = zip(q.mean.chunk(count), q.std.chunk(count), strict=True)
-    return [DiagonalGaussian(mean.clone(), std.clone()) for mean, std in pairs]
 
 
 def _normaliser(environment: Environment, rng: np.random.Generator) -> Normaliser:

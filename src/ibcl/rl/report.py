@@ -211,7 +211,8 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
         writer = csv.writer(file)
         writer.writerow(["seed", *_columns("preference", recipe), *_columns("return", recipe)])
         for result in results:
-            preferences = even_preferences(len(result.fronts[main]))
+            count = len(result.fronts[main])
+            preferences = even_preferences(count, len(recipe.reference))
             for weights, returns in zip(preferences, result.fronts[main], strict=True):
                 writer.writerow(
                     [result.seed, *(f"{v:.4f}" for v in weights), *(f"{v:.1f}" for v in returns)]

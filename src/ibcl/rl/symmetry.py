@@ -172,6 +172,10 @@ class Turn:
 class Rotation:
     """Turns in a plane: which observations turn into each other, and how fast.
 
+    A turn is as exact as the simulator is indifferent to directions. MuJoCo's default friction is a
+    four-sided pyramid along the world's axes: quarter turns of the ant are exact to rounding, other
+    turns until a foot slides, and all turns with the elliptic cone.
+
     Parameters
     ----------
     pairs

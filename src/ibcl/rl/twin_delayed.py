@@ -10,7 +10,9 @@ and the Gaussian over policy parameters climbs the first of them by reparameteri
     max_q  E_{θ=μ+σε} E_s[ Q₁(s, π_θ(s)) ] − β KL(q ‖ prior) / D,
 
 with ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ. Every copy of the environment acts by
-a draw of its own, which is refreshed often, and explores with noise of its own size.
+a draw of its own, which is refreshed often, and explores with noise of its own size. A trajectory
+KL (see `ibcl.rl.policy_gradient`) is one more reward, −κ ‖a − π_prior(s)‖², written down with the
+others when a is taken.
 
 With `anchors`, several tasks are learnt together by parameters that average between them (see
 `ibcl.rl.family`); the critics then see the place λ as further inputs.
@@ -111,6 +113,10 @@ class TwinDelayed:
         if self.updates % self.reuse:
             raise ValueError(f"reuse must divide updates ({self.updates}), {self.reuse} does not.")
 
+    def family(self, policy: Policy) -> Family:
+        """Return how the tasks share parameters."""
+        return Family(policy.network, self.anchors)
+
     def search(self, policy: Policy, objectives: int, seed: int) -> TwinDelayedSearch:
         """Start with fresh critics and nothing to replay."""
         return TwinDelayedSearch(self, policy, objectives, seed)
@@ -124,11 +130,8 @@ class TwinDelayedSearch:
         self.policy = policy
         self.objectives = objectives
         self.seed = seed
-        self.family = self._family()
+        self.family = settings.family(policy)
         self.begin()
-
-    def _family(self) -> Family:
-        return Family(self.policy.network, self.settings.anchors)
 
     def policies(self, mean: Floats) -> Floats:
         """Return the mean policy of every task, one row each."""
@@ -140,7 +143,8 @@ class TwinDelayedSearch:
         rng = np.random.default_rng([self.seed, 2])
         inputs, actions = self.policy.network.sizes[0], self.policy.network.sizes[-1]
         self.critics = TwinCritics(inputs + family.context + actions, settings.hidden, rng)
-        rewards = (settings.steps, self.objectives)
+        # The last column of the rewards is the departure from the prior's actions.
+        rewards = (settings.steps, self.objectives + 1)
         self.replay = Replay(settings.capacity, inputs, actions, rewards, family.tasks)
         self.multi_step = MultiStep(settings.steps, settings.discount)
         self._mean_adam = FlatAdam(family.dimension)
@@ -196,8 +200,8 @@ class TwinDelayedSearch:
     ) -> dict[str, float]:
         """Collect, replay and move q in place for one iteration's rounds (Algorithm 4)."""
         settings = self.settings
-        if objective.trajectory_kl:
-            raise ValueError("TwinDelayed knows no trajectory KL; use ClippedSurrogate.")
+        if objective.trajectory_kl and self.family.tasks > 1:
+            raise ValueError("Tasks learnt together know no trajectory KL.")
         self.prepare(q)
         mirror = _Mirror(sampler.environment, objective.weights) if settings.mirrored else None
         updates = 0
@@ -224,14 +228,22 @@ class TwinDelayedSearch:
             noise *= q.std
             noise += self._iterate
             self._drawn = noise
-        theta = self.family.policies(self._drawn, self._place)
+        theta = self.family.acting(self._drawn, self._place)
         sizes = np.geomspace(settings.least_noise, 1.0, copies, dtype=np.float32)[:, None]
         segment = sampler.segment(theta, settings.length, objective.action_std * sizes, rng)
+        actions = np.clip(segment.actions, -1, 1)
+        prior = self.family.acting(objective.prior.mean[None], self._place[:1])
+        departure = actions - self.policy.network.forward(prior, segment.features)[-1]
+        rewards = np.concatenate(
+            [segment.rewards, np.square(departure).sum(-1, keepdims=True)],
+            axis=-1,
+            dtype=np.float32,
+        )
         for step in range(settings.length):
             rows = self.multi_step.push(
                 segment.features[:, step],
-                np.clip(segment.actions[:, step], -1, 1),
-                segment.rewards[:, step].astype(np.float32),
+                actions[:, step],
+                rewards[:, step],
                 segment.following[:, step],
                 segment.terminated[:, step],
                 segment.truncated[:, step],
@@ -257,7 +269,8 @@ class TwinDelayedSearch:
             place = np.repeat(blocks.mean(1), settings.batch, axis=0)
             rows = Transitions(*(column[order] for column in rows))._replace(place=place)
         powers = settings.reward_scale * settings.discount ** np.arange(settings.steps)
-        rewards = family.rewards(rows.rewards, rows.place, objective.weights)
+        weights = np.append(objective.weights, -objective.trajectory_kl).astype(np.float32)
+        rewards = family.rewards(rows.rewards, rows.place, weights)
         return rows, np.asarray(rewards @ powers.astype(np.float32))
 
     def _targets(self, rows: Transitions, rewards: Floats, rng: np.random.Generator) -> Floats:
