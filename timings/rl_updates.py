@@ -114,7 +114,7 @@ def main() -> None:
     settings = TwinDelayed(critic_warm_up=0)
     policy = Policy(FEATURES, ACTIONS, hidden=(128, 128), squashed=True)
     search = TwinDelayedSearch(settings, policy, objectives=2, seed=0)
-    # Columns: features, actions, three reward vectors with the departure, following, discount, terminal, place.
+    # Features, actions, three rewards with departure, following, discount, terminal, place.
     rows = rng.standard_normal((ROWS, 2 * FEATURES + ACTIONS + 9 + 3)).astype(np.float32)
     rows[:, FEATURES : FEATURES + ACTIONS] = rng.uniform(-1, 1, (ROWS, ACTIONS))
     rows[:, -3], rows[:, -2], rows[:, -1] = 0.9, 0.0, 1.0

@@ -81,6 +81,30 @@ def test_ant_is_gymnasiums_with_gear_100_and_pg_morl_rewards(tmp_path):
     np.testing.assert_allclose([s.reward[0] for s in steps], rewards, atol=1e-9)
 
 
+def test_hopper_is_gymnasiums_with_mo_gymnasiums_rewards():
+    # Little torque, so that the hopper stays up for as long as the two are compared.
+    actions = np.random.default_rng(1).normal(0, 0.3, (STEPS, 3))
+    theirs = gymnasium.make("Hopper-v5", reset_noise_scale=0.0).unwrapped
+    observation, _ = theirs.reset(seed=0)
+    ours = make("mo-hopper-3obj", copies=1)
+    np.testing.assert_array_equal(ours.reset()[0], observation)
+    ended = False
+    for action in actions:
+        clipped = np.clip(action, -1, 1)
+        observation, _, terminated, _, info = theirs.step(clipped)
+        outcome = ours.step(action[None])
+        np.testing.assert_allclose(outcome.final[0], observation, atol=1e-9)
+        height = 10 * info["z_distance_from_origin"]
+        expected = [info["x_velocity"], height, -np.square(clipped).sum()]
+        if not terminated:
+            np.testing.assert_allclose(outcome.reward[0], np.add(expected, 1), atol=1e-9)
+        assert bool(outcome.terminated[0]) == terminated
+        ended |= terminated
+        if terminated:
+            break
+    assert ended, "the case must exercise the end of an episode"
+
+
 def test_standing_still_scores_what_the_definition_says():
     cheetah = make("mo-halfcheetah", copies=1)
     cheetah.reset()

@@ -28,7 +28,7 @@ def test_every_step_becomes_one_transition_that_ends_in_time(copies, length, ste
             label,
             10 * label[:, :1],
             rewards[t],
-            label + [1, 0],
+            label + np.array([1, 0]),
             terminated[t],
             truncated[t],
             np.ones((copies, 1), np.float32),

@@ -1,4 +1,4 @@
-"""Reflections and rotations: the ant's in simulation, and what they do to networks and Gaussians."""
+"""Reflections and rotations of the ant in simulation, of networks and of Gaussians."""
 
 from dataclasses import replace
 

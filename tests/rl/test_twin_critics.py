@@ -1,5 +1,7 @@
 """Twin critics: hand-written gradients against autograd, the optimiser against torch.optim."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ def by_modules(critics, flat, inputs):
     """Both critics' values from a flat parameter vector, by PyTorch's own layers."""
     hidden, start = inputs.expand(2, *inputs.shape), 0
     sizes = critics.sizes
-    for index, (i, o) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for index, (i, o) in enumerate(pairwise(sizes)):
         weight = flat[start : start + 2 * i * o].view(2, i, o)
         start += 2 * i * o
         bias = flat[start : start + 2 * o].view(2, 1, o)

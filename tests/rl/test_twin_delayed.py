@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("moocore")
 
 from known_fronts import LinearQuadratic, TwoGoals
 
-from ibcl.rl import IBCRL, BayesianPolicyGradient
+from ibcl.gaussians import DiagonalGaussian
+from ibcl.rl import IBCRL, BayesianPolicyGradient, PreferenceConditioned
 from ibcl.rl.experiment import even_preferences
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.hypervolume import hypervolume
@@ -187,6 +189,39 @@ def test_averaged_parameters_are_the_policy_at_the_place_and_gradients_share_it(
         assert ours[index] == pytest.approx(slope, abs=1e-6)
 
 
+def test_the_baselines_extremes_pool_to_the_network_that_sees_the_preference():
+    rng = np.random.default_rng(0)
+    policy = Policy(2, 1, hidden=(3,), squashed=True)
+    family = PreferenceConditioned(anchors=LINE[::2]).family(policy)
+    assert family.network.sizes == (4, 3, 1)
+    theta = rng.normal(size=family.dimension).astype(np.float32)
+    q = DiagonalGaussian(torch.tensor(theta), torch.ones(family.dimension))
+    first, second = family.split(q)
+    assert first.std[2 * 3].item() == pytest.approx(np.sqrt(2)), "two biases were added"
+    preference = np.array([0.3, 0.7], dtype=np.float32)
+    pooled = 0.3 * first.mean.numpy() + 0.7 * second.mean.numpy()
+    features = rng.normal(size=(1, 2)).astype(np.float32)
+    seen = np.concatenate([features, preference[None]], axis=1)
+    np.testing.assert_allclose(
+        policy.act(pooled[None], features),
+        family.network.forward(theta[None], seen[None])[-1][0],
+        atol=1e-6,
+    )
+    blind = family.join([DiagonalGaussian(first.mean, first.std)] * 2)
+    for each in family.split(blind):
+        torch.testing.assert_close(each.mean, first.mean)
+
+
+def test_the_baseline_learns_every_preference_with_one_network():
+    estimator = PreferenceConditioned(**vars(replace(SMALL, anchors=LINE[::2])))
+    ibcrl = learner(TwoGoals)
+    tasks = {"right": (0.0, 1.0), "left": (1.0, 0.0)}
+    ibcrl.learn_together(tasks, inference=replace(LEARNING, estimator=estimator))
+    for weights in even_preferences(5):
+        (returns,) = ibcrl.front([weights])
+        assert returns @ weights > 0.98 * TwoGoals.best_returns(weights) @ weights
+
+
 def test_a_cap_and_a_base_shape_the_reward_of_each_place():
     anchors = (Anchor((1.0, 0.0), cap=(2.0, 9.0), base=(1.0, 0.0)), Anchor((0.0, 1.0), scale=2.0))
     family = Family(Perceptron((1, 1)), anchors)
@@ -207,6 +242,9 @@ def test_bad_input_gives_one_sentence():
         ibcrl.learn_together(tasks, inference=together, priors=["a"])
     with pytest.raises(ValueError, match="know no trajectory KL"):
         ibcrl.learn_together(tasks, inference=replace(together, trajectory_kl=(1.0,)))
-    assert Policy(2, 2, squashed=True).act(
-        np.full((1, Policy(2, 2).dimension), 9.0), np.ones((1, 2))
-    ).max() <= 1
+    assert (
+        Policy(2, 2, squashed=True)
+        .act(np.full((1, Policy(2, 2).dimension), 9.0), np.ones((1, 2)))
+        .max()
+        <= 1
+    )

@@ -6,8 +6,9 @@ towards higher preferred returns without straying needlessly from the prior,
     max_q  E_{θ~q}[ Σ_k w_k R_k(θ) ] − β KL(q ‖ prior) / D − κ KL(trajectories ‖ prior's).
 
 How the gradient is estimated is the estimator's business: `ClippedSurrogate` (on-policy),
-`TwinDelayed` (off-policy, from replayed experience) or `EvolutionStrategies` (no gradient). The signature follows the core's inference protocol, with the policy in the
-network's place, the preference in the likelihood's and the environment in the data's.
+`TwinDelayed` (off-policy, from replayed experience) or `EvolutionStrategies` (whole episodes). The
+signature follows the core's inference protocol, with the policy in the network's place, the
+preference in the likelihood's and the environment in the data's.
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ def _name(preference: Preference) -> str:
 
 
 def _normaliser(environment: Environment, rng: np.random.Generator) -> Normaliser:
-    """Return the scales an environment declares, or fit them, its own mirror image if it has one."""
+    """Return the scales an environment declares, or fit them (mirrored as the problem is)."""
     if environment.normaliser is not None:
         return environment.normaliser
     fitted = Normaliser.fit(environment, 300, rng)

@@ -71,9 +71,8 @@ class Definition:
     """What makes a MuJoCo model a problem; every function takes one row a copy.
 
     ``reward`` takes the velocity of the first two coordinates, all positions and the clipped
-    action, ``terminated`` all positions and velocities, ``fallen`` all positions, where a fall does not end
-    the episode. ``start`` changes the model's start position for
-    the n-th episode.
+    action, ``terminated`` all positions and velocities, ``fallen`` all positions, where a fall does
+    not end the episode. ``start`` changes the model's start position for the n-th episode.
     """
 
     model: Callable[[], mujoco.MjModel]
@@ -194,7 +193,7 @@ GOLDEN_RATIO = (np.sqrt(5) - 1) / 2
 
 
 def _ant_scales() -> Normaliser:
-    """Typical sizes of what a running ant observes, equal within pairs that turn into each other."""
+    """Return the sizes of what a running ant observes, equal within pairs that turn together."""
     legs = (0.4, 0.6) * 4
     scale = np.array([0.2, *(0.5,) * 4, *legs, 2.0, 2.0, 1.0, *(2.0,) * 3, *(5.0,) * 8])
     centre = np.zeros(27)
@@ -245,9 +244,7 @@ DEFINITIONS: dict[str, Definition] = {
         velocity_limit=10.0,
     ),
     "mo-ant": _ANT,
-    "mo-ant-training": replace(
-        _ANT, terminated=_not_finite_or_upside_down, start=turned_start
-    ),
+    "mo-ant-training": replace(_ANT, terminated=_not_finite_or_upside_down, start=turned_start),
 }
 
 

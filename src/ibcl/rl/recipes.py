@@ -134,7 +134,12 @@ def extremes(objectives: Sequence[str]) -> dict[str, tuple[float, ...]]:
     }
 
 
-def seeing_the_preference(plan: Recipe, objectives: Sequence[str], iterations: int) -> Recipe:
+def seeing_the_preference(
+    plan: Recipe,
+    objectives: Sequence[str],
+    iterations: int,
+    base: tuple[float, ...] | None = None,
+) -> Recipe:
     """Return the baseline on a plan's environment: one network that sees the preference.
 
     It has the policy, the critics and the exploration of the plan's last stage.
@@ -143,7 +148,7 @@ def seeing_the_preference(plan: Recipe, objectives: Sequence[str], iterations: i
     learning = plan.trained[-1].inference
     assert isinstance(learning.estimator, TwinDelayed)
     settings = {each.name: getattr(learning.estimator, each.name) for each in fields(TwinDelayed)}
-    anchors = tuple(Anchor(weights) for weights in tasks.values())
+    anchors = tuple(Anchor(weights, base=base) for weights in tasks.values())
     estimator = PreferenceConditioned(**settings | {"anchors": anchors, "mirrored": False})
     return replace(
         plan,
@@ -280,7 +285,7 @@ _HALF_CHEETAH_TWO_TASKS = replace(
         _stage(
             "speed",
             (1.0, 0.0),
-            100,
+            60,
             (0.3, 0.1, 0.05),
             (1.0, 1.0, 0.1),
             estimator=TwinDelayed(length=2, reward_scale=0.1, least_noise=0.2, actor_rate=3e-4),
@@ -313,13 +318,11 @@ _HOPPER = Recipe(
         Together(
             extremes(("speed", "height", "energy")),
             BayesianPolicyGradient(
-                iterations=40,
+                iterations=25,
                 estimator=TwinDelayed(
                     discount=0.98,
                     target_share=0.15,
-                    anchors=tuple(
-                        Anchor(weights) for weights in extremes("012").values()
-                    ),
+                    anchors=tuple(Anchor(weights) for weights in extremes("012").values()),
                 ),
                 action_std=(0.3, 0.1),
                 rate=(1.0, 1.0, 0.1),
@@ -349,7 +352,7 @@ TWO_TASKS: dict[str, Recipe] = {
     "mo-ant": _ANT_TWO_TASKS,
 }
 CONDITIONED: dict[str, Recipe] = {
-    "mo-halfcheetah": seeing_the_preference(_HALF_CHEETAH, ("speed", "energy"), 150),
+    "mo-halfcheetah": seeing_the_preference(_HALF_CHEETAH, ("speed", "energy"), 60, _STANDING),
     "mo-ant": seeing_the_preference(_ANT, ("x-speed", "y-speed"), 70),
-    "mo-hopper-3obj": seeing_the_preference(_HOPPER, ("speed", "height", "energy"), 40),
+    "mo-hopper-3obj": seeing_the_preference(_HOPPER, ("speed", "height", "energy"), 25),
 }

@@ -35,6 +35,12 @@ REPORTED: dict[str, dict[str, float]] = {
 """Hypervolumes as printed in the paper, which took the others from their own papers."""
 
 
+REPORTED_POINTS: dict[str, list[tuple[float, float]]] = {
+    "mo-halfcheetah": [(500.0, 2493.0), (2451.0, 2205.0), (2459.0, 1526.0)],
+}
+"""Points of PD-MORL's front as printed in its paper."""
+
+
 @dataclass(frozen=True)
 class Interval:
     """A mean over seeds with the half width of its 95 % Student interval (NaN for one seed)."""
@@ -134,6 +140,7 @@ def cost_of(result: SeedResult, tasks: set[str]) -> tuple[int, int, float]:
 
 def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     """Markdown page: table, costs, versions."""
+    count = len(results[0].fronts[next(iter(recipe.combinations))])
     steps = np.array([result.steps for result in results])
     cpu = np.array([result.cpu_seconds for result in results])
     seeds = ", ".join(str(result.seed) for result in results)
@@ -152,8 +159,8 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
         f"{steps.sum() / cpu.sum():,.0f} steps and "
         f"{sum(result.updates for result in results) / cpu.sum():,.0f} updates a CPU-second.",
-        f"- Posteriors trained: {sum(len(_names(stage)) for stage in recipe.trained)}; policies generated from them without "
-        f"training: {len(results[0].fronts[next(iter(recipe.combinations))])}.",
+        f"- Posteriors trained: {sum(len(_names(stage)) for stage in recipe.trained)}; "
+        f"policies generated from them without training: {count}.",
         f"- Versions: Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",

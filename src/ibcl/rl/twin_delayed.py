@@ -1,4 +1,4 @@
-r"""The off-policy estimator of Bayesian policy gradient: twin delayed deterministic gradients (TD3).
+r"""The off-policy estimator of Bayesian policy gradient: twin delayed policy gradients (TD3).
 
 Experience is replayed. Twin critics learn the preferred return of acting by a and by the policy
 afterwards, from n-step targets
@@ -9,10 +9,10 @@ and the Gaussian over policy parameters climbs the first of them by reparameteri
 
     max_q  E_{θ=μ+σε} E_s[ Q₁(s, π_θ(s)) ] − β KL(q ‖ prior) / D,
 
-with ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ. Every copy of the environment acts by
-a draw of its own, which is refreshed often, and explores with noise of its own size. A trajectory
-KL (see `ibcl.rl.policy_gradient`) is one more reward, −κ ‖a − π_prior(s)‖², written down with the
-others when a is taken.
+with ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ. Every copy of the environment acts
+by a draw of its own, which is refreshed often, and explores with noise of its own size. A
+trajectory KL (see `ibcl.rl.policy_gradient`) is one more reward, −κ ‖a − π_prior(s)‖², written down
+with the others when a is taken.
 
 With `anchors`, several tasks are learnt together by parameters that average between them (see
 `ibcl.rl.family`); the critics then see the place λ as further inputs.
