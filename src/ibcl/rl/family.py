@@ -116,7 +116,7 @@ class Family:
         rewards = rewards[..., : self._weights.shape[1]]
         capped = np.minimum(rewards, (place @ self._caps)[:, None])
         capped -= (place @ self._bases)[:, None]
-        return np.einsum("rno,ro->rn", capped, place @ self._weights)
+        return np.asarray(np.einsum("rno,ro->rn", capped, place @ self._weights))
 
     def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
         """Return the prior of all tasks from one of each: side by side in one long vector."""
@@ -140,7 +140,7 @@ class Family:
         if self.tasks == 1:
             return theta
         parts = theta.reshape(len(theta), self.tasks, -1)
-        return np.einsum("rk,rkd->rd", place, parts)
+        return np.asarray(np.einsum("rk,rkd->rd", place, parts))
 
     def gradient(self, gradient: Floats, place: Floats) -> Floats:
         """∂/∂(θ_1 … θ_K) from ∂/∂θ(λ) at one place."""

@@ -209,7 +209,8 @@ class IBCRL:
         for name in tasks:
             self.knowledge.check_new(name)
         wanted = [Preference.parse(each, self.objectives) for each in tasks.values()]
-        sources = [self._priors(prior) for prior in priors or [None] * len(tasks)]
+        chosen: Sequence[str | None] = priors or [None] * len(tasks)
+        sources = [self._priors(prior) for prior in chosen]
         family = estimator.family(self.policy_class)
         result = inference.infer(
             self.policy_class,

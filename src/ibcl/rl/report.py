@@ -229,9 +229,9 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
         writer.writerow(["seed", "task", "iteration", "steps", *_columns("return", recipe)])
         for result in results:
             for task in result.tasks:
-                for iteration, steps, *returns in task.curve:
+                for iteration, taken, *returns in task.curve:
                     values = [f"{value:.1f}" for value in returns]
-                    writer.writerow([result.seed, task.task, int(iteration), int(steps), *values])
+                    writer.writerow([result.seed, task.task, int(iteration), int(taken), *values])
 
 
 def _columns(name: str, recipe: Recipe) -> list[str]:
