@@ -47,7 +47,8 @@ class Preference(Mapping[str, float]):
                     f"{task!r} alone is {value:.6g}."
                 )
             checked[str(task)] = value
-        total = math.fsum(checked.values())
+        # Summed without overflow: what is far above 1 is wrong already.
+        total = math.fsum(min(value, 1e9) for value in checked.values())
         if abs(total - 1) > TOLERANCE:
             raise ValueError(
                 f"The weights of a preference must sum to 1, but these sum to {total:.6g}."
