@@ -41,14 +41,14 @@ class Preference(Mapping[str, float]):
                 raise ValueError(
                     f"The weight of task {task!r} must be finite and not negative, not {value}."
                 )
+            checked[str(task)] = value
+        for task, value in checked.items():
             if value > 1 + TOLERANCE:
                 raise ValueError(
                     "The weights of a preference must sum to 1, but that of task "
                     f"{task!r} alone is {value:.6g}."
                 )
-            checked[str(task)] = value
-        # Summed without overflow: what is far above 1 is wrong already.
-        total = math.fsum(min(value, 1e9) for value in checked.values())
+        total = math.fsum(checked.values())
         if abs(total - 1) > TOLERANCE:
             raise ValueError(
                 f"The weights of a preference must sum to 1, but these sum to {total:.6g}."
