@@ -27,8 +27,8 @@ from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.moments import LARGEST_SUMMED
 from ibcl.networks import FlatNetwork, random_features
-from ibcl.pooling import PoolingRule, pooling_rule
-from ibcl.routing import Routed, has_bias
+from ibcl.pooling import PoolingRule, Routed, pooling_rule
+from ibcl.pooling.routed import has_bias
 from ibcl.tasks import TaskData
 
 # Tried on the first task, in units of the features' size; the evidence says which one fits.
@@ -83,9 +83,9 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
-    if given.likelihood == "auto" and several and linear:
-        if given.inference is None or isinstance(given.inference, OneVsRestVI):
-            likelihood = OneVsRest()
+    separable = given.inference is None or isinstance(given.inference, OneVsRestVI)
+    if given.likelihood == "auto" and several and linear and separable:
+        likelihood = OneVsRest()
     inference = given.inference
     if inference is None:
         inference = _inference(linear, likelihood)
@@ -101,7 +101,7 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
         if priors is None and closed_form:
             priors = (std,)
             reasons["priors"] = f"{std:.3g}, of the largest marginal likelihood"
-    if priors is None and closed_form:
+    if priors is None and closed_form and isinstance(inference, DenseVI):
         priors = (_classification(network, likelihood, inference, checked),)
         reasons["priors"] = f"{priors[0]:.3g}, of the largest evidence among {len(PRIOR_STDS)}"
     if priors is None:

@@ -35,7 +35,7 @@ def replace_posterior(folder: Path, data: bytes, position: int = 0, **changes: s
     (folder / "posteriors" / f"{name}.safetensors").write_bytes(data)
 
     def change(contents: Contents) -> None:
-        contents["posteriors"][position].update(sha256=name, bytes=len(data), family=None)
+        contents["posteriors"][position].update(sha256=name, bytes=len(data), **changes)
 
     rewrite(folder, change)
 

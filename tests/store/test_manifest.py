@@ -205,6 +205,9 @@ def test_what_is_declared_is_bounded_by_what_is_stored(described: bool) -> None:
     manifest(network=network(largest))
     with pytest.raises(ValidationError, match="larger than what is stored"):
         manifest(network=network(largest + 1))
+    manifest(network=network(2**28), posteriors=[entry(2, 2**30)])
+    with pytest.raises(ValidationError, match="less than or equal to 268435456"):
+        manifest(network=network(2**28 + 1), posteriors=[entry(2, 2**31)])
     enough = (2 + described) * (largest + 1)
     manifest(network=network(largest + 1), posteriors=[entry(2, enough - 100)])
     with pytest.raises(ValidationError, match="larger than what is stored"):

@@ -320,7 +320,7 @@ def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> 
         learner = IBCL(
             module,
             priors or None,
-            manifest.inference and rebuild_inference(manifest.inference),
+            None if manifest.inference is None else rebuild_inference(manifest.inference),
             restore_pooling(manifest.pooling, manifest.pooling_settings),
             manifest.d,
             manifest.alpha,
