@@ -180,7 +180,7 @@ def learn(
         typer.Option(
             "--isolated/--chained",
             help="Learn every task from the priors, or from the task before.",
-            show_default="isolated where the network is linear in its parameters",
+            show_default="the best for the network and the pooling",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
