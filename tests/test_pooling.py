@@ -22,6 +22,7 @@ from ibcl.pooling import (
     EvidencePooling,
     pooling_rule,
     register_rule,
+    registry,
     split_weights,
 )
 from theorems import (
