@@ -5,6 +5,7 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from ibcl import DiagonalGaussian, HighestDensityRegion, Mixture
+from ibcl import region as region_module
 from theorems import assert_region_coverage, random_gaussian
 
 ALPHAS = [0.01, 0.1, 0.25, 0.5]
@@ -22,6 +23,9 @@ def mixture(dimension: int = 3) -> Mixture:
 FAMILIES = {
     "diagonal": random_gaussian("diagonal", 5, 0),
     "dense": random_gaussian("dense", 5, 0),
+    "low rank": random_gaussian("low_rank", 5, 1),
+    "block diagonal": random_gaussian("block_diagonal", 6, 0),
+    "independent": random_gaussian("independent", 5, 0),
     "mixture": mixture(),
     "one parameter": DiagonalGaussian([1.0], [2.0]),
     "many parameters": DiagonalGaussian(torch.ones(400), torch.full((400,), 0.01)),
@@ -88,6 +92,39 @@ def test_regions_are_nested():
     draws = q.sample(2000, torch.Generator().manual_seed(1))
     wide, narrow = (HighestDensityRegion(q, a).contains(draws) for a in (0.1, 0.5))
     assert bool((narrow <= wide).all())
+
+
+def test_a_mixture_threshold_is_the_quantile_of_every_draw(monkeypatch):
+    """Draws come in blocks to save memory; the last one is shorter, and counts like the others."""
+    monkeypatch.setattr(region_module, "_BLOCK_NUMBERS", 3 * 50_000)
+
+    class Recorded(Mixture):
+        def sample(self, n, generator=None):
+            sizes.append(n)
+            return super().sample(n, generator)
+
+        def log_prob(self, theta):
+            levels.append(super().log_prob(theta))
+            return levels[-1]
+
+    sizes, levels = [], []
+    q = mixture()
+    region = HighestDensityRegion(Recorded(q.weights, q.components), alpha=0.25, seed=3)
+    threshold = region.threshold
+    assert sizes == [50_000, 50_000, 2**17 - 100_000]
+    assert region.draws == sum(sizes)
+    ordered = torch.cat(levels).sort().values
+    # One of the levels, with three quarters of all draws on or above it, or one more.
+    inside = int((ordered >= threshold).sum())
+    assert 0 <= inside - 0.75 * len(ordered) <= 1
+    assert threshold == float(ordered[-inside])
+
+
+@pytest.mark.parametrize(("dimension", "draws"), [(3, 2**17), (2**14, 2**16), (2**20, 2**14)])
+def test_large_networks_get_fewer_draws(dimension, draws):
+    q = DiagonalGaussian(torch.zeros(dimension), torch.ones(dimension))
+    assert HighestDensityRegion(Mixture([0.5, 0.5], [q, q]), 0.1).draws == draws
+    assert HighestDensityRegion(q, 0.1).draws == 0
 
 
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, float("nan")])

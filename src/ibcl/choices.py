@@ -6,8 +6,9 @@ line. What it chooses is the best we have measured for the network it is given:
 * a head linear in its parameters: full covariances (`DenseVI`, one class against the rest for more
   than two classes), tasks learnt apart, routed evidence; the prior's standard deviation by the
   evidence, and a regression's noise by the marginal likelihood;
-* any other network: mean-field posteriors, each task learnt from the last one's, and a routed
-  barycentre of them.
+* any other network: mean-field posteriors, tasks learnt apart too, and each task's own network
+  behind the gate: networks that were not learnt from each other cannot be averaged, and learnt
+  from each other they score less (see the results).
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.moments import LARGEST_SUMMED
 from ibcl.networks import FlatNetwork, random_features
-from ibcl.pooling import PoolingRule, pooling_rule
-from ibcl.routing import Routed, has_bias
+from ibcl.pooling import PoolingRule, Routed, pooling_rule
+from ibcl.pooling.routed import has_bias
 from ibcl.tasks import TaskData
 
 # Tried on the first task, in units of the features' size; the evidence says which one fits.
 PRIOR_STDS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # For networks without evidence to choose by.
 MEAN_FIELD_PRIOR_STD = 1.0
+MEAN_FIELD_RATE = 0.02
 PAPER_THRESHOLD = 0.012
 # Random features of the closed form that finds a regression's noise for networks without one.
 _NOISE_WIDTH = 256
@@ -83,9 +85,9 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
-    if given.likelihood == "auto" and several and linear:
-        if given.inference is None or isinstance(given.inference, OneVsRestVI):
-            likelihood = OneVsRest()
+    separable = given.inference is None or isinstance(given.inference, OneVsRestVI)
+    if given.likelihood == "auto" and several and linear and separable:
+        likelihood = OneVsRest()
     inference = given.inference
     if inference is None:
         inference = _inference(linear, likelihood)
@@ -101,21 +103,21 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
         if priors is None and closed_form:
             priors = (std,)
             reasons["priors"] = f"{std:.3g}, of the largest marginal likelihood"
-    if priors is None and closed_form:
+    if priors is None and closed_form and isinstance(inference, DenseVI):
         priors = (_classification(network, likelihood, inference, checked),)
         reasons["priors"] = f"{priors[0]:.3g}, of the largest evidence among {len(PRIOR_STDS)}"
     if priors is None:
         priors = (MEAN_FIELD_PRIOR_STD,)
         reasons["priors"] = f"{MEAN_FIELD_PRIOR_STD:g}, the usual for networks"
+    rule, name = _pooling(network, data, given, closed_form, reasons)
     continual = given.continual
     if continual is None:
-        continual = not closed_form
+        continual = name != Routed.name
         reasons["continual"] = (
-            "tasks learnt one after another, so that networks can be averaged"
+            "tasks learnt one after another"
             if continual
             else "tasks learnt apart, so that they can be forgotten and merged exactly"
         )
-    rule, name = _pooling(network, data, given, closed_form, reasons)
     d = given.d
     if d is None:
         d = PAPER_THRESHOLD if name in ("wasserstein", "mixture") else 0.0
@@ -127,7 +129,7 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
 
 def _inference(linear: bool, likelihood: Likelihood) -> Inference:
     if not linear:
-        return MeanFieldVI()
+        return MeanFieldVI(learning_rate=MEAN_FIELD_RATE)
     return OneVsRestVI() if isinstance(likelihood, OneVsRest) else DenseVI()
 
 
@@ -189,37 +191,54 @@ def _only_std(priors: Sequence[float | Gaussian] | None) -> float | None:
     return float(priors[0])
 
 
-def _size(features: Tensor) -> float:
+def _half_power(value: float) -> float:
+    """Round to the nearest of ..., 0.1, 0.3, 1, 3, 10, ...
+
+    Examples
+    --------
+    >>> _half_power(0.12), _half_power(2.4)
+    (0.1, 3.0)
+    """
+    steps = round(2 * float(np.log10(value)))
+    return float(f"{(1 if steps % 2 == 0 else 3)}e{steps // 2}")
+
+
+def _size(features: Tensor, weights: Tensor | None) -> float:
     """Root mean square of the features; 1 where there is nothing to measure."""
-    size = float(features.double().square().mean().sqrt())
+    squares = features.double().square().mean(1)
+    counts = torch.ones_like(squares) if weights is None else weights.to(squares)
+    size = float(((counts * squares).sum() / counts.sum()).sqrt())
     return size if np.isfinite(size) and size > 0 else 1.0
 
 
 def _classification(
     network: FlatNetwork, likelihood: Likelihood, inference: DenseVI, data: TaskData
 ) -> float:
-    """Return the prior std with the largest ELBO on the first task."""
-    size = _size(network.features(data.x))
-    stds = [std / size for std in PRIOR_STDS]
+    """Return the prior std with the largest ELBO on the first task.
+
+    Those tried are half powers of ten, so that learners of similar tasks mostly choose the same.
+    """
+    size = _size(network.features(data.x), data.weights)
+    stds = [_half_power(std / size) for std in PRIOR_STDS]
     rough: Any = dataclasses.replace(inference, tolerance=0.1)
     result = rough.infer(network, likelihood, as_priors(stds, network), data)
     return stds[int(np.argmax(result.objectives))]
 
 
-def _regression(
-    network: FlatNetwork, data: TaskData, std: float | None
-) -> tuple[float, float]:
+def _regression(network: FlatNetwork, data: TaskData, std: float | None) -> tuple[float, float]:
     """Return prior std and noise of the largest marginal likelihood, over all outputs alike."""
     if not network.is_linear:
         # The noise is a property of the data; any flexible head with a closed form finds it.
         width = data.x.flatten(1).shape[1]
-        network, data = FlatNetwork(random_features(width, _NOISE_WIDTH)), TaskData(
-            data.x.flatten(1), data.y
+        network, data = (
+            FlatNetwork(random_features(width, _NOISE_WIDTH)),
+            TaskData(data.x.flatten(1), data.y, data.weights),
         )
     features = network.features(data.x).double().cpu().numpy()
     design = np.column_stack([features, np.ones(len(features))])
     targets = data.y.double().reshape(len(data.y), -1).cpu().numpy()
+    weights = None if data.weights is None else data.weights.double().cpu().numpy()
     found = np.array(
-        [maximise_marginal_likelihood(design, column, std) for column in targets.T]
+        [maximise_marginal_likelihood(design, column, std, weights) for column in targets.T]
     )
     return tuple(np.sqrt(np.square(found).mean(0)).tolist())

@@ -23,15 +23,14 @@ from ibcl.gaussians import Distribution, Gaussian
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
 from ibcl.inferred_preference import InferredPreference, infer_proportions
 from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.likelihoods import Likelihood
+from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import split_weights
+from ibcl.pooling import Routed, pooled, split_weights
 from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork, head_means
 from ibcl.preference import Preference, preference_matrix
-from ibcl.routing import Routed
 from ibcl.tasks import TaskData, as_task
 from ibcl.view import View, append_task_id
 
@@ -147,6 +146,10 @@ class IBCL:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
         if task_incremental is not None and task_incremental < 1:
             raise ValueError(f"task_incremental must be at least 1, not {task_incremental!r}.")
+        if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
+            raise ValueError(
+                f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
+            )
         flat = FlatNetwork(network)
         self.given = Given(
             None if priors is None else tuple(priors),
@@ -345,9 +348,7 @@ class IBCL:
             moments = self._moments(choices, data, result)
             kept = self.knowledge.moments[self.tasks.index(name)]
             both = kept + moments if kept is not None and moments is not None else None
-            return self._replace(
-                name, result, before.samples + data.size, both, before.updates
-            )
+            return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
         self,
@@ -375,9 +376,7 @@ class IBCL:
                 for index in range(len(self.knowledge.priors))
             )
             chained = any(prior is not None for prior in record.priors)
-            result = self._infer(
-                choices, priors, data, record.name, validation, chained, progress
-            )
+            result = self._infer(choices, priors, data, record.name, validation, chained, progress)
             return self._replace(
                 record.name, result, data.size, self._moments(choices, data, result)
             )
@@ -407,9 +406,7 @@ class IBCL:
             x, y = encoder.inputs(x), encoder.labels(y)
         data = as_task(x, y, sample_weight)
         names = self.tasks if task in self.tasks else (*self.tasks, task)
-        inputs = append_task_id(
-            data.x.to(self.network.device), task, names, self.task_incremental
-        )
+        inputs = append_task_id(data.x.to(self.network.device), task, names, self.task_incremental)
         return data._replace(x=inputs, y=data.y.to(self.network.device))
 
     def _settled(self, data: TaskData) -> tuple[Choices, TaskData]:
@@ -449,9 +446,7 @@ class IBCL:
             progress=progress,
         )
 
-    def _moments(
-        self, choices: Choices, data: TaskData, result: InferenceResult
-    ) -> Moments | None:
+    def _moments(self, choices: Choices, data: TaskData, result: InferenceResult) -> Moments | None:
         """Take the moments a gate needs, where the rule keeps them."""
         rule = choices.pooling
         if not isinstance(rule, Routed) or rule.gate == "evidence":
@@ -461,8 +456,7 @@ class IBCL:
             return None
         labels = data.y.long() if choices.likelihood.classification else None
         moments = Moments.of(features, labels, data.weights)
-        posteriors = sum(posterior.nbytes for posterior in result.posteriors)
-        return moments if rule.keeps_moments(moments, posteriors, self.network) else None
+        return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.
@@ -620,7 +614,11 @@ class IBCL:
         """
         view = self.view
         matrix = preference_matrix(preferences, view.knowledge.tasks)
-        return predict_blocks(view, view.encode(x, task), matrix, numbers)
+        blocks = predict_blocks(view, view.encode(x, task), matrix, numbers)
+        if view.encoder is None or view.answers.classification:
+            return blocks
+        decode = view.encoder.decode
+        return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
 
     def infer_preference(
         self,
@@ -630,7 +628,7 @@ class IBCL:
         concentration: float | None = None,
         sample_weight: Any = None,
     ) -> InferredPreference:
-        """Infer a preference from inputs, with or without labels: which tasks do they come from?
+        """Infer a preference from inputs: the shares of the tasks they come from.
 
         Parameters
         ----------
@@ -652,13 +650,11 @@ class IBCL:
             labels = view.answers.check(read.y, outputs)
             scores = scores + self._label_densities(view, inputs, labels)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return infer_proportions(
-            scores.cpu().numpy(), view.knowledge.tasks, concentration, counts
-        )
+        return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
 
     @staticmethod
     def _label_densities(view: View, inputs: Tensor, labels: Tensor) -> Tensor:
-        """log p_k(y | x) of every task's head, shape (n, tasks)."""
+        """Log p_k(y | x) of every task's head, shape (n, tasks)."""
         heads, routes = view.routes.uniform_means, view.routes
         tasks = torch.arange(len(heads))
         means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
@@ -680,11 +676,10 @@ def make_model(
     predictor: Predictor
     if isinstance(rule, Routed):
         routes = view.routes
-        active = torch.nonzero(vector > 0).flatten().tolist()
         predictor = RoutedNetworks(
             view.network,
             view.answers,
-            routes.means(vector, active),
+            routes.means(weights),
             routes.gate,
             vector,
             routes.seen,
@@ -692,10 +687,10 @@ def make_model(
         extremes = partial(_heads, rule, knowledge, vector)
         distribution: Callable[[], Distribution] = partial(rule.pool, knowledge, weights)
     else:
-        theta = rule.means(knowledge, weights.unsqueeze(0))[0]
-        predictor = SingleNetwork(view.network, view.answers, theta)
+        q = pooled(rule, knowledge, weights)
+        predictor = SingleNetwork(view.network, view.answers, q.mean)
         extremes = partial(_posteriors, knowledge)
-        distribution = partial(rule.pool, knowledge, weights)
+        distribution = q.distribution
     return Model(
         predictor,
         parsed,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.encoding import Encoder
 from ibcl.gaussians import Distribution, Gaussian
 from ibcl.networks import FlatNetwork
@@ -136,7 +137,8 @@ class Model:
 
     def outputs(self, x: Any, samples: int = 0, task: str | None = None) -> Tensor:
         """Return the network's outputs, of shape (models, n, outputs), as a tensor."""
-        return self.predictor.outputs(self._inputs(x, task), self._thetas(samples))
+        outputs = self.predictor.outputs(self._inputs(x, task), self._thetas(samples))
+        return outputs.to(torch.get_default_dtype())
 
     def _mean(self, inputs: Tensor, samples: int) -> Tensor:
         return self.predictor.means(inputs, self._thetas(samples)).mean(0)
@@ -162,9 +164,10 @@ class Model:
         model, or with ``samples=n`` by the average of n models drawn from it. For regression the
         bounds are on the expected value.
         """
+        extremes = self._extremes
         inputs = self._inputs(x, task)
         members = [self._mean(inputs, samples)]
-        for position, extreme in self._extremes:
+        for position, extreme in extremes:
             generator = torch.Generator().manual_seed(self.seed + position)
             thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
             members.append(self.predictor.member(inputs, position, thetas).to(members[0].dtype))
@@ -175,10 +178,24 @@ class Model:
         return Bounds(*(_like(x, bound) for bound in bounds))
 
     def uncertainty(
-        self, x: Any, samples: int = DEFAULT_SAMPLES, task: str | None = None
+        self, x: Any, samples: int | None = None, task: str | None = None
     ) -> Uncertainty:
-        """Return total, aleatoric and epistemic uncertainty over models of the region."""
-        parts = self.likelihood.uncertainty(self.outputs(x, max(1, samples), task))
+        """Return total, aleatoric and epistemic uncertainty.
+
+        Parameters
+        ----------
+        samples
+            How many models of the region to take it over. Where None, a regression whose network is
+            linear in its parameters has it in closed form over all models, exactly; otherwise over
+            64 models.
+        """
+        if samples is None and has_closed_form(self.predictor):
+            inputs = self._inputs(x, task)
+            parts = regression_uncertainty(self.predictor, self.distribution, inputs)
+        else:
+            count = DEFAULT_SAMPLES if samples is None else max(1, samples)
+            outputs = self.predictor.outputs(self._inputs(x, task), self._thetas(count))
+            parts = self.likelihood.uncertainty(outputs)
         if self.encoder is not None and not self.likelihood.classification:
             parts = Uncertainty(*(part * self.encoder.scale**2 for part in parts))
         return Uncertainty(*(_like(x, part) for part in parts))
@@ -209,5 +226,8 @@ def _refuse() -> NoReturn:
 
 
 def _like(x: Any, result: Tensor) -> Any:
-    """Give the caller the kind of array they came with."""
-    return result if isinstance(x, Tensor) else np.asarray(result.cpu())
+    """Give the caller the kind of array they came with, and tensors in their own precision."""
+    if not isinstance(x, Tensor):
+        return np.asarray(result.cpu())
+    wanted = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    return result.to(wanted) if result.is_floating_point() else result

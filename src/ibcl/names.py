@@ -9,7 +9,7 @@ _REFUSED = {"Cc", "Cs", "Zl", "Zp"}
 
 
 def check_name(text: str, what: str = "A task's name") -> str:
-    """Return a name that can be shown, stored and read back unchanged, or refuse it.
+    r"""Return a name that can be shown, stored and read back unchanged, or refuse it.
 
     Examples
     --------
@@ -18,7 +18,7 @@ def check_name(text: str, what: str = "A task's name") -> str:
     >>> check_name("red" + chr(27) + "[31m")
     Traceback (most recent call last):
         ...
-    ValueError: A task's name must be text that can be printed, without '\\x1b' (in 'red\\x1b[31m').
+    ValueError: A task's name must be text that can be printed, without '\x1b' (in 'red\x1b[31m').
     """
     if not isinstance(text, str):
         raise ValueError(f"{what} must be text, not {type(text).__name__}.")

@@ -223,9 +223,7 @@ class RoutedModule(nn.Module):
         features = self.features(x).flatten(1)
         shares = torch.softmax(self.gate(features) + self.log_weights, 1)[:, self.active]
         inputs = features if self.linear else x
-        means = torch.stack(
-            [self.likelihood.mean(head(inputs).flatten(1)) for head in self.heads]
-        )
+        means = torch.stack([self.likelihood.mean(head(inputs).flatten(1)) for head in self.heads])
         if self.seen is not None:
             means = _among_seen(means, self.seen[self.active])
         return self.likelihood.outputs_of((shares.T[:, :, None] * means).sum(0))

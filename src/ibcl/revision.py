@@ -22,8 +22,7 @@ from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
 from ibcl.moments import Moments
-from ibcl.pooling import EvidenceWarning
-from ibcl.routing import Routed
+from ibcl.pooling import EvidenceWarning, Routed
 
 REBASE = "rebase"
 
@@ -263,17 +262,19 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
     >>> import ibcl, torch
     >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     >>> def site(column, task):
-    ...     learner = ibcl.IBCL(
-    ...         ibcl.networks.linear(2), inference=ibcl.DenseVI(), continual=False)
+    ...     learner = ibcl.IBCL(ibcl.networks.linear(2), priors=[3.0])
     ...     _ = learner.learn(x, x[:, column] > 0, task=task)
     ...     return learner
     >>> merge(site(0, "north"), site(1, "south")).tasks
     ('north', 'south')
     """
     _check_approximation(approximation)
-    _check_mergeable(a, b)
+    _check_mergeable(a, b, approximation)
+    if not a.tasks or not b.tasks:
+        source = a if a.tasks else b
+        return _learner(a, b, source, copy.copy(source.knowledge))
     first, second = a.knowledge, b.knowledge
-    chained = first.continual and bool(first.records) and bool(second.records)
+    chained = first.continual
     if chained and approximation is None:
         raise ValueError(
             f"The learners cannot be merged exactly: {second.records[0].name!r} and the tasks "
@@ -282,11 +283,12 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
             "those."
         )
     last = first.records[-1].posteriors if chained else (None,) * len(first.priors)
+    onto = first.extremes(first.tasks[-1]) if chained else first.priors
     moved = second.stored
-    if chained:
+    if chained or not _same(first.priors, second.priors):
         moved = _rebase_all(
             [
-                (posterior, second.priors[root], first.extremes(first.tasks[-1])[root])
+                (posterior, second.priors[root], onto[root])
                 for posterior, root in zip(moved, _roots(second), strict=True)
             ]
         )
@@ -311,20 +313,26 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
         (*first.records, *following),
         (*first.moments, *second.moments),
     )
-    source = a if first.records else b
+    return _learner(a, b, a, knowledge)
+
+
+def _learner(a: IBCL, b: IBCL, source: IBCL, knowledge: KnowledgeBase) -> IBCL:
+    """Return a learner that knows this, with a's settings as far as the source settled them."""
+    pooling = source.view.pooling if isinstance(source.view.pooling, Routed) else source.pooling
     merged = IBCL(
         a.network.template,
-        first.priors,
+        knowledge.priors if knowledge.records else a.given.priors,
         source.inference,
-        source.view.pooling if source.pooling == Routed.name else source.pooling,
-        first.d,
+        pooling if source.pooling is not None else None,
+        knowledge.d if knowledge.records else a.given.d,
         a.alpha,
         a.seed,
         likelihood=a.given.likelihood,
-        continual=first.continual,
-        encoder=a.encoder,
+        continual=knowledge.continual if knowledge.records else a.given.continual,
+        encoder=source.encoder,
     )
-    merged.restore(knowledge, source.view.likelihood)
+    if knowledge.records:
+        merged.restore(knowledge, source.view.likelihood)
     merged.metadata = {**b.metadata, **a.metadata}
     merged.storage = a.storage
     return merged
@@ -340,7 +348,11 @@ def _roots(knowledge: KnowledgeBase) -> list[int]:
     return roots
 
 
-def _check_mergeable(a: IBCL, b: IBCL) -> None:
+def _same(ours: Sequence[Gaussian], theirs: Sequence[Gaussian]) -> bool:
+    return len(ours) == len(theirs) and all(q.equal(p) for q, p in zip(ours, theirs, strict=True))
+
+
+def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
     """Refuse learners whose posteriors do not mean the same, and say what differs."""
     if a.task_incremental is not None or b.task_incremental is not None:
         raise ValueError(
@@ -349,18 +361,32 @@ def _check_mergeable(a: IBCL, b: IBCL) -> None:
         )
     if a.network.fingerprint != b.network.fingerprint:
         raise ValueError("The learners cannot be merged: their networks differ.")
-    priors = a.knowledge.priors, b.knowledge.priors
-    if len(priors[0]) != len(priors[1]) or not all(map(Gaussian.equal, *priors)):
-        raise ValueError("The learners cannot be merged: their priors differ.")
-    learnt = bool(a.tasks and b.tasks)
     settings: dict[str, tuple[Any, Any]] = {
-        "likelihood": (a.likelihood, b.likelihood) if learnt else (None, None),
-        "pooling": (a.pooling, b.pooling),
-        "d": (a.knowledge.d, b.knowledge.d),
-        "continual": (a.knowledge.continual, b.knowledge.continual),
+        f"metadata[{key!r}]": (a.metadata[key], b.metadata[key])
+        for key in a.metadata.keys() & b.metadata.keys()
     }
-    for key in a.metadata.keys() & b.metadata.keys():
-        settings[f"metadata[{key!r}]"] = a.metadata[key], b.metadata[key]
+    encoders = tuple(
+        None if learner.encoder is None else learner.encoder.description() for learner in (a, b)
+    )
+    if encoders[0] != encoders[1]:
+        raise ValueError(
+            "The learners cannot be merged: they read their inputs or classes differently."
+        )
+    if a.tasks and b.tasks:
+        ours, theirs = a.knowledge.priors, b.knowledge.priors
+        movable = approximation is not None and len(ours) == len(theirs)
+        if not _same(ours, theirs) and not movable:
+            raise ValueError(
+                "The learners cannot be merged exactly: their priors differ; make both with the "
+                "same priors=, or accept approximation='rebase', which moves the second's "
+                "evidence onto the first's priors."
+            )
+        settings |= {
+            "likelihood": (a.likelihood, b.likelihood),
+            "pooling": (a.view.pooling, b.view.pooling),
+            "d": (a.knowledge.d, b.knowledge.d),
+            "continual": (a.knowledge.continual, b.knowledge.continual),
+        }
     for name, (ours, theirs) in settings.items():
         if ours != theirs:
             raise ValueError(

@@ -171,7 +171,7 @@ def _from_array(array: np.ndarray) -> Tensor:
 def _real(values: Any, name: str) -> np.ndarray:
     """Read numbers from whatever holds them, or say in one sentence why they are none."""
     if np.ma.isMaskedArray(values):
-        masked = int(np.ma.count_masked(values))
+        masked = int(np.sum(np.ma.getmaskarray(values)))
         if masked:
             raise ValueError(
                 f"{name} is a masked array with {masked} masked values; fill them in or leave "
@@ -201,7 +201,7 @@ def _frame(frame: Any, name: str) -> np.ndarray:
     if frame.shape[1] and all(
         isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in frame.dtypes
     ):
-        return np.asarray(frame.to_numpy())
+        return _numbers(frame.to_numpy(), name)
     columns = [
         _column(frame.iloc[:, position], f"The column {label!r} of {name}")
         for position, label in enumerate(frame.columns)

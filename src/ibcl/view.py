@@ -17,8 +17,8 @@ from ibcl.encoding import Encoder
 from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import PoolingRule
-from ibcl.routing import Routed, Routes
+from ibcl.pooling import PoolingRule, Routed
+from ibcl.routing import Routes
 from ibcl.tasks import as_inputs
 
 
@@ -57,9 +57,7 @@ class View:
         return append_task_id(inputs, task, self.knowledge.tasks, self.task_incremental)
 
 
-def append_task_id(
-    x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None
-) -> Tensor:
+def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None) -> Tensor:
     """Append the one-hot id of a task to x, where tasks are told apart (size is not None)."""
     if size is None:
         return x

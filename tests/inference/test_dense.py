@@ -1,18 +1,19 @@
 """DenseVI against closed forms, numerical integration and direct optimisation."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.optimize import minimize
-from scipy.stats import norm
+from scipy.special import gammaln
 from torch import nn
 
-from ibcl import DenseGaussian, DenseVI, DiagonalGaussian
-from ibcl.likelihoods.quadrature import logistic_moments
-from ibcl.likelihoods import Bernoulli, Categorical, Normal
+from ibcl import DenseGaussian, DenseVI, DiagonalGaussian, MeanFieldVI
+from ibcl.gaussians import LowRankGaussian
+from ibcl.likelihoods import Bernoulli, Categorical, Normal, Poisson
 from ibcl.networks import FlatNetwork, linear, mlp, random_features
 from ibcl.tasks import TaskData
 from theorems import assert_same_gaussian, random_gaussian
@@ -61,44 +62,6 @@ def test_learning_in_two_parts_equals_learning_at_once_for_linear_gaussian_model
     (first,) = infer(linear(3), Normal(0.5), prior, x[:8], y[:8]).posteriors
     (second,) = infer(linear(3), Normal(0.5), first, x[8:], y[8:]).posteriors
     assert_same_gaussian(whole, second, tolerance=1e-7)
-
-
-@given(mean=st.floats(-80, 80), log_std=st.floats(-7, 6))
-def test_logistic_moments_match_numerical_integration(mean, log_std):
-    std = float(np.exp(log_std))
-    measured = logistic_moments(torch.tensor([mean]).double(), torch.tensor([std]).double())
-    low, high = mean - 12 * std, mean + 12 * std
-    kinks = sorted({p for p in (-40.0, -5.0, 0.0, 5.0, 40.0, mean) if low < p < high})
-    functions = (
-        lambda z: np.logaddexp(0, z),
-        lambda z: 0.5 * (1 + np.tanh(z / 2)),
-        lambda z: 0.25 * (1 - np.tanh(z / 2) ** 2),
-    )
-    for value, function in zip(measured, functions, strict=True):
-        expected, _ = quad(
-            lambda z, f=function: f(z) * norm.pdf(z, mean, std),
-            low,
-            high,
-            points=kinks,
-            limit=400,
-            epsabs=1e-11,
-            epsrel=1e-11,
-        )
-        assert float(value) == pytest.approx(expected, rel=1e-6, abs=1e-7)
-
-
-def test_softmax_expectations_match_monte_carlo_and_the_binary_case():
-    mean = torch.tensor([[0.5, -1.0, 0.2]]).double()
-    root = torch.tensor([[1.0, 0.0, 0.0], [0.4, 0.8, 0.0], [-0.3, 0.2, 0.5]]).double()
-    covariance = (root @ root.T)[None]
-    ours = Categorical().expectations(mean, covariance, torch.tensor([1]))
-    noise = torch.randn(400_000, 3, generator=torch.Generator().manual_seed(0)).double()
-    p = torch.softmax(mean + noise @ root.T, -1)
-    torch.testing.assert_close(
-        ours.residual[0] + p.mean(0), torch.tensor([0.0, 1, 0]).double(), atol=0.01, rtol=0
-    )
-    curvature = torch.diag(p.mean(0)) - p.T @ p / len(p)
-    torch.testing.assert_close(ours.curvature[0], curvature, atol=0.01, rtol=0)
 
 
 def bernoulli_bound(parameters, x, y, prior_std):
@@ -186,6 +149,187 @@ def test_large_problems_start_in_single_precision_and_end_at_the_same_posterior(
     monkeypatch.setattr("ibcl.inference.sites._LARGE", 0)
     (mixed,) = infer(linear(60), Bernoulli(), prior, x, y, tolerance=1e-5).posteriors
     assert_same_gaussian(double, mixed, tolerance=1e-4)
+
+
+def poisson_bound(parameters, x, y, prior_std):
+    """−ELBO of counts with log rate a + b x, with E[exp z] in closed form."""
+    mean, root = parameters[:2], np.array([[parameters[2], 0], [parameters[3], parameters[4]]])
+    design = np.column_stack([x, np.ones(len(x))])
+    m, v = design @ mean, ((design @ root) ** 2).sum(1)
+    loss = (np.exp(m + v / 2) - y * m + gammaln(y + 1)).sum()
+    kl = 0.5 * ((root**2).sum() + mean @ mean) / prior_std**2 - 1 + 2 * np.log(prior_std)
+    return loss + kl - np.log(abs(parameters[2] * parameters[4]))
+
+
+@pytest.mark.parametrize(("offset", "prior_std"), [(0.5, 1.0), (4.0, 10.0)])
+def test_poisson_posterior_maximises_the_elbo(offset, prior_std):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    y = rng.poisson(np.exp(0.8 * x + offset))
+    result = infer(
+        linear(1),
+        Poisson(),
+        isotropic(2, prior_std),
+        torch.tensor(x)[:, None],
+        torch.tensor(y)[:, None].float(),
+        tolerance=1e-6,
+    )
+    best = minimize(
+        poisson_bound,
+        [0.8, offset, 0.1, 0, 0.1],
+        args=(x.astype(np.float32).astype(float), y, prior_std),
+        method="BFGS",
+        options={"gtol": 1e-7},
+    )
+    root = np.array([[best.x[2], 0], [best.x[3], best.x[4]]])
+    (posterior,) = result.posteriors
+    assert result.converged
+    np.testing.assert_allclose(posterior.mean.numpy(), best.x[:2], atol=1e-4)
+    np.testing.assert_allclose(posterior.covariance.numpy(), root @ root.T, atol=1e-5)
+    assert result.objectives[0] == pytest.approx(-best.fun, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("offset", "prior_std", "columns"),
+    [(0, 2.5, 50), (0, 10.0, 50), (-6, 10.0, 3), (2, 1e4, 3), (12, 100.0, 3)],
+)
+def test_counts_under_wide_priors_converge_without_overflow(offset, prior_std, columns):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, columns, generator=generator)
+    y = torch.poisson(torch.exp(x[:, :1] + offset), generator=generator)
+    result = infer(linear(columns), Poisson(), isotropic(columns + 1, prior_std), x, y)
+    assert result.converged
+    rates = torch.exp(x.double() @ result.posteriors[0].mean[:-1] + result.posteriors[0].mean[-1])
+    # At the maximum the rates' sum is about the counts': the score of the bias is nearly zero.
+    assert float(rates.sum()) <= 1.05 * float(y.sum()) + 1
+
+
+def test_counts_that_leave_most_to_a_very_wide_prior_are_finite_and_said_to_be_unfinished():
+    """Counts of zero want their log rate at −∞, which a prior this wide hardly holds back."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 50, generator=generator)
+    y = torch.poisson(torch.exp(x[:, :1]), generator=generator)
+    with pytest.warns(UserWarning, match="did not reach its tolerance"):
+        result = infer(linear(50), Poisson(), isotropic(51, 100.0), x, y, max_iterations=20)
+    assert not result.converged
+    assert bool(torch.isfinite(result.posteriors[0].mean).all())
+    # Rows that were counted are fitted all the same.
+    logs = x.double() @ result.posteriors[0].mean[:-1] + result.posteriors[0].mean[-1]
+    counted = y[:, 0] > 0
+    assert float((logs[counted] - y[counted, 0].double().log()).abs().max()) < 1
+
+
+def test_mean_field_counts_agree_with_the_dense_posterior():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 2, generator=generator)
+    y = torch.poisson(torch.exp(x[:, :1] + 1), generator=generator)
+    data, network = TaskData(x, y), FlatNetwork(linear(2))
+    (dense,) = DenseVI().infer(network, Poisson(), [isotropic(3, 2.0)], data).posteriors
+    wide = DiagonalGaussian(torch.zeros(3), torch.full((3,), 2.0))
+    sampled = MeanFieldVI(epochs=40, learning_rate=0.05).infer(network, Poisson(), [wide], data)
+    torch.testing.assert_close(sampled.posteriors[0].mean.double(), dense.mean, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 8])
+def test_a_posterior_of_low_rank_keeps_the_mean_and_the_leading_evidence(rank):
+    x, y = logistic_data(80, 20)
+    prior = isotropic(21, 2.0)
+    (full,) = infer(linear(20), Bernoulli(), prior, x, y).posteriors
+    (narrow,) = infer(linear(20), Bernoulli(), prior, x, y, rank=rank).posteriors
+    assert isinstance(narrow, LowRankGaussian)
+    assert narrow.factor.shape == (21, rank)
+    torch.testing.assert_close(narrow.mean, full.mean, rtol=0, atol=0)
+    # The diagonal of the precision stays, and what lies beside it is closest in so many directions.
+    precision = narrow.dense().precision
+    torch.testing.assert_close(precision.diagonal(), full.precision.diagonal())
+    unit = full.precision.diagonal().rsqrt()
+    evidence = unit[:, None] * (full.precision - torch.eye(21).double() / 4) * unit
+    values, vectors = torch.linalg.eigh(evidence)
+    leading = vectors[:, -rank:] * values[-rank:] @ vectors[:, -rank:].T
+    beside = unit[:, None] * precision * unit
+    mask = ~torch.eye(21).bool()
+    torch.testing.assert_close(beside[mask], leading[mask], rtol=1e-6, atol=1e-9)
+
+
+def test_a_rank_as_large_as_the_parameters_loses_nothing():
+    x, y = logistic_data(80, 5)
+    (full,) = infer(linear(5), Bernoulli(), isotropic(6, 2.0), x, y).posteriors
+    (whole,) = infer(linear(5), Bernoulli(), isotropic(6, 2.0), x, y, rank=6).posteriors
+    assert_same_gaussian(full, whole, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("settings", [{"rank": 0}, {"tolerance": 0.0}, {"max_iterations": 0}])
+def test_settings_must_make_sense(settings):
+    with pytest.raises(ValueError, match="must be"):
+        DenseVI(**settings)
+
+
+@pytest.mark.parametrize(
+    ("std", "side"), [(1e200, "larger"), (2e15, "larger"), (5e-16, "smaller"), (1e-200, "smaller")]
+)
+def test_priors_that_cannot_be_computed_with_are_refused(std, side):
+    x, y = logistic_data(10, 2)
+    prior = DiagonalGaussian(
+        torch.zeros(3).double(), torch.tensor([1.0, std, 1.0], dtype=torch.float64)
+    )
+    with pytest.raises(ValueError, match=f"between 1e-15 and 1e\\+15 .* one is {side}"):
+        infer(linear(2), Bernoulli(), prior, x, y)
+
+
+def test_the_widest_and_narrowest_priors_are_computed_with():
+    x, y = logistic_data(10, 2)
+    for std in (1.01e-15, 0.99e15):
+        prior = DiagonalGaussian(
+            torch.zeros(3).double(), torch.full((3,), std, dtype=torch.float64)
+        )
+        (posterior,) = infer(linear(2), Normal(1.0), prior, x, y[:, None]).posteriors
+        assert bool(torch.isfinite(posterior.mean).all())
+
+
+def test_a_prior_of_another_size_is_refused():
+    x, y = logistic_data(10, 2)
+    with pytest.raises(ValueError, match="prior has 5 parameters, but the network has 3"):
+        infer(linear(2), Bernoulli(), isotropic(5, 1.0), x, y)
+
+
+@pytest.mark.parametrize("large", [0, float("inf")], ids=["single precision", "double precision"])
+@pytest.mark.parametrize("outlier", [1e8, 1e20, 1e30])
+def test_outliers_do_not_break_it(outlier, large, monkeypatch):
+    """What single precision cannot hold is begun in double precision."""
+    monkeypatch.setattr("ibcl.inference.sites._LARGE", large)
+    x, y = logistic_data(50, 3)
+    x[0, 0] = outlier
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (posterior,) = infer(linear(3), Bernoulli(), isotropic(4, 1.0), x, y).posteriors
+    assert bool(torch.isfinite(posterior.mean).all())
+
+
+def test_where_no_gaussian_can_be_computed_a_sentence_says_why():
+    """More parameters than samples, and a prior below the rounding of what the samples say."""
+    x, y = logistic_data(5, 20)
+    prior = isotropic(21, 1e12)
+    with pytest.raises(ValueError, match=r"features reach .* standard deviations 1e\+12; scale"):
+        infer(linear(20), Normal(1e-6), prior, 1e6 * x, y[:, None])
+
+
+def test_features_that_are_not_finite_are_refused():
+    network = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1))
+    network[0].weight.data[:] = 1e30
+    network[0].requires_grad_(False)
+    with pytest.raises(ValueError, match="features before the head are not finite"):
+        infer(network, Normal(), isotropic(3, 1.0), torch.full((2, 1), 1e10), torch.ones(2, 1))
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_tried():
+    network = linear(20_000, 200)
+    with pytest.raises(ValueError, match=r"4000200 parameters needs about .* GiB .* regression"):
+        DenseVI().infer(
+            FlatNetwork(network),
+            Categorical(),
+            [DiagonalGaussian(torch.zeros(4_000_200), torch.ones(4_000_200))],
+            TaskData(torch.zeros(2, 20_000), torch.tensor([0, 1])),
+        )
 
 
 def test_networks_that_are_not_linear_in_their_parameters_are_refused():

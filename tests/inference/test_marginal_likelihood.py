@@ -26,3 +26,15 @@ def test_no_other_prior_or_noise_nearby_is_likelier():
         assert fixed_std == pytest.approx(2.0)
         others = [loss(2.0, fixed_noise * b) for b in (0.8, 1.25)]
         assert loss(2.0, fixed_noise) <= min(others) + 1e-2
+
+
+@pytest.mark.parametrize("std", [None, 1.5])
+def test_whole_weights_are_repeated_samples(std):
+    generator = np.random.default_rng(1)
+    design = generator.normal(size=(40, 6))
+    y = design @ generator.normal(size=6) + generator.normal(size=40)
+    weights = generator.integers(1, 4, size=40)
+    repeated = np.repeat(np.arange(40), weights)
+    found = maximise_marginal_likelihood(design, y, std, weights.astype(float))
+    assert found == pytest.approx(maximise_marginal_likelihood(design[repeated], y[repeated], std))
+    assert found != pytest.approx(maximise_marginal_likelihood(design, y, std))

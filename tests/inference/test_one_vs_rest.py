@@ -7,6 +7,7 @@ from torch import nn
 import ibcl
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
+from theorems import assert_same_gaussian
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 4, generator=GENERATOR)
@@ -52,6 +53,42 @@ def test_each_class_has_the_posterior_of_its_own_binary_problem(bias):
     assert not posterior.dense().precision[~inside].any()
 
 
+def test_it_agrees_with_full_covariance_inference_and_takes_less_memory():
+    """Under this likelihood classes stay independent, so the dense answer has nothing between."""
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    prior = ibcl.DiagonalGaussian(torch.zeros(15).double(), torch.full((15,), 2.0).double())
+    arguments = (network, ibcl.OneVsRest(), [prior], TaskData(X, LABELS))
+    apart, dense = (method(1e-6).infer(*arguments) for method in (ibcl.OneVsRestVI, ibcl.DenseVI))
+    assert_same_gaussian(apart.posteriors[0], dense.posteriors[0], tolerance=1e-6)
+    assert apart.objectives[0] == pytest.approx(dense.objectives[0], rel=1e-8)
+    assert apart.posteriors[0].nbytes < dense.posteriors[0].nbytes
+
+
+def test_a_posterior_is_the_next_tasks_prior():
+    """Blocks, a diagonal and a matrix without correlations between classes are all the same."""
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    start = ibcl.DiagonalGaussian(torch.zeros(15).double(), torch.ones(15).double())
+    half = TaskData(X[:30], LABELS[:30]), TaskData(X[30:], LABELS[30:])
+    method = ibcl.OneVsRestVI(1e-6)
+    (first,) = method.infer(network, ibcl.OneVsRest(), [start], half[0]).posteriors
+    chained, dense = (
+        method.infer(network, ibcl.OneVsRest(), [q], half[1]).posteriors[0]
+        for q in (first, first.dense())
+    )
+    assert_same_gaussian(chained, dense, tolerance=1e-9)
+
+
+def test_progress_counts_priors_and_classes():
+    network = FlatNetwork(ibcl.networks.linear(4, 3))
+    priors = [ibcl.DiagonalGaussian(torch.zeros(15), torch.full((15,), s)) for s in (1.0, 2.0)]
+    seen = []
+    ibcl.OneVsRestVI().infer(
+        network, ibcl.OneVsRest(), priors, TaskData(X, LABELS), progress=seen.append
+    )
+    assert [step.done for step in seen] == [1, 2, 3, 4, 5, 6]
+    assert {step.total for step in seen} == {6}
+
+
 def test_the_fast_posterior_is_where_sampling_finds_it():
     """Mean-field inference uses the same likelihood and shares no code with the solver."""
     network = FlatNetwork(ibcl.networks.linear(4, 3))
@@ -77,6 +114,14 @@ def test_what_it_cannot_do_it_refuses():
     tied = ibcl.DenseGaussian(torch.zeros(15), torch.eye(15) + 0.5)
     with pytest.raises(ValueError, match="needs likelihood='one_vs_rest', not 'categorical'"):
         ibcl.OneVsRestVI().infer(network, ibcl.Categorical(), [plain], TaskData(X, LABELS))
+    wide = FlatNetwork(ibcl.networks.linear(3000, 3000))
+    with pytest.raises(ValueError, match=r"3000 classes .* GiB of memory, .* fewer features"):
+        ibcl.OneVsRestVI().infer(
+            wide,
+            ibcl.OneVsRest(),
+            [ibcl.DiagonalGaussian(*(torch.ones(wide.dimension) for _ in range(2)))],
+            TaskData(torch.zeros(1, 3000), torch.tensor([0])),
+        )
     with pytest.raises(ValueError, match="correlates parameters of different classes"):
         ibcl.OneVsRestVI().infer(network, ibcl.OneVsRest(), [tied], TaskData(X, LABELS))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-STEPS = ("open", "write", "fsync", "replace", "link", "mkdir", "unlink", "rename")
+STEPS = ("open", "write", "fsync", "replace", "link", "mkdir", "unlink", "rename", "scandir")
 
 
 class Killed(BaseException):

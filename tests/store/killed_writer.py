@@ -27,10 +27,9 @@ def task(number: int) -> tuple[torch.Tensor, torch.Tensor]:
 def new_learner() -> ibcl.IBCL:
     return ibcl.IBCL(
         ibcl.networks.random_features(3, width=8),
+        priors=[2.5],
         inference=ibcl.DenseVI(),
-        pooling="evidence",
-        d=0,
-        continual=False,
+        pooling="routed",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -15,12 +14,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learners import assert_same_learner, files, learn, load, make
+from learners import Contents, assert_same_learner, files, learn, load, make, rewrite
 from safetensors.torch import save as save_tensors
 
 import ibcl
-
-Contents = dict[str, Any]
 
 
 def assert_refused(folder: Path, reason: str | None = None) -> None:
@@ -32,23 +29,13 @@ def assert_refused(folder: Path, reason: str | None = None) -> None:
     assert "\n" not in text
 
 
-def rewrite(folder: Path, change: Callable[[Contents], Any]) -> None:
-    """Change a manifest as somebody who can compute checksums would."""
-    contents = json.loads((folder / "manifest.json").read_text())
-    contents.pop("checksum")
-    change(contents)
-    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
-    contents["checksum"] = hashlib.sha256(canonical.encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(contents))
-
-
-def replace_posterior(folder: Path, data: bytes, position: int = 0) -> None:
+def replace_posterior(folder: Path, data: bytes, position: int = 0, **changes: str | None) -> None:
     """Put other bytes in a posterior's place, with the right name and size."""
     name = hashlib.sha256(data).hexdigest()
     (folder / "posteriors" / f"{name}.safetensors").write_bytes(data)
 
     def change(contents: Contents) -> None:
-        contents["posteriors"][position].update(sha256=name, bytes=len(data))
+        contents["posteriors"][position].update(sha256=name, bytes=len(data), **changes)
 
     rewrite(folder, change)
 
@@ -151,7 +138,7 @@ HOSTILE: dict[str, Callable[[Contents], Any]] = {
     "negative distance": lambda c: task(c).update(distances=[-1.0, None]),
     "negative updates": lambda c: task(c).update(updates=-1),
     "tasks without likelihood": lambda c: c.update(likelihood={"name": "auto", "noise": None}),
-    "unknown likelihood": lambda c: c.update(likelihood={"name": "poisson"}),
+    "unknown likelihood": lambda c: c.update(likelihood={"name": "cauchy"}),
     "no noise": lambda c: c["likelihood"].update(noise=0.0),
     "unknown pooling": lambda c: c.update(pooling="__import__('os')"),
     "alpha": lambda c: c.update(alpha=1.0),
@@ -262,25 +249,34 @@ def test_nothing_is_ever_executed(
     assert not (tmp_path / "exploited").exists()
 
 
-def test_a_compact_posterior_cannot_unfold_without_bounds(tmp_path: Path) -> None:
-    """A file of a few megabytes must not ask for a matrix of terabytes."""
+@pytest.mark.parametrize("diagonal", [0.0, 1.0])
+def test_a_compact_posterior_never_becomes_a_matrix_of_terabytes(
+    diagonal: float, tmp_path: Path
+) -> None:
+    """A few directions stay a few directions, or, without a diagonal of their own, are refused."""
     dimension = 2**20
-    learner = ibcl.IBCL(ibcl.networks.linear(dimension - 1))
-    learner.knowledge.add(
-        "a", [ibcl.DiagonalGaussian(torch.zeros(dimension), torch.rand(dimension) + 1)]
+    learner = ibcl.IBCL(
+        ibcl.networks.linear(dimension - 1), [1.0], ibcl.MeanFieldVI(), "wasserstein", 0.0
     )
-    learner.likelihood = ibcl.Bernoulli()
+    knowledge = ibcl.KnowledgeBase(learner.knowledge.priors, d=0.0)
+    spread = torch.rand(dimension) + 1
+    knowledge.add("a", [ibcl.DiagonalGaussian(torch.zeros(dimension), spread)])
+    learner.restore(knowledge, ibcl.Bernoulli())
     learner.save(tmp_path)
     vector = torch.ones(dimension)
+    parts = {
+        "mean": vector,
+        "scale": vector,
+        "remainder": diagonal * vector,
+        "factor": vector[:, None],
+    }
     replace_posterior(
         tmp_path,
-        save_tensors(
-            {
-                "mean": vector,
-                "scale": vector.clone(),
-                "remainder": vector.clone(),
-                "factor": vector[:, None].clone(),
-            }
-        ),
+        save_tensors({name: value.clone().contiguous() for name, value in parts.items()}),
+        family=None,
     )
-    assert_refused(tmp_path, "too large")
+    if diagonal:
+        (posterior,) = ibcl.load(tmp_path).knowledge.stored
+        assert posterior.nbytes < 100 * dimension
+    else:
+        assert_refused(tmp_path, "too large")

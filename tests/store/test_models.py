@@ -113,9 +113,9 @@ def test_other_files_are_refused(saved: Path, tmp_path: Path) -> None:
     tensors = load_file(saved)
     with safe_open(saved, "pt") as file:
         said = json.loads(file.metadata()["ibcl"])
-    said["format"] = 2
+    said["format"] = 3
     save_file(tensors, tmp_path / "newer", metadata={"ibcl": json.dumps(said)})
-    with pytest.raises(ibcl.StoreError, match="format 2"):
+    with pytest.raises(ibcl.StoreError, match="format 3"):
         ibcl.load_model(tmp_path / "newer")
 
 

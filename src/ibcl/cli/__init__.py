@@ -6,13 +6,17 @@ To add a command, write a function with a docstring in a file of its own and add
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 
 from ibcl.cli.commands import command_group
+from ibcl.names import printable
 
 COMMANDS = {
     "demo": "ibcl.cli.demo:demo",
@@ -23,6 +27,8 @@ COMMANDS = {
     "score": "ibcl.cli.score:score",
     "forget": "ibcl.cli.forget:forget",
     "merge": "ibcl.cli.merge:merge",
+    "serve": "ibcl.cli.serve:serve",
+    "token": "ibcl.cli.serve:token",
     "bench": "ibcl.cli.bench:bench",
     "ablate": "ibcl.cli.bench:ablate",
     "tune": "ibcl.cli.bench:tune",
@@ -49,6 +55,24 @@ def options(
     debug: Annotated[
         bool, typer.Option(envvar="IBCL_DEBUG", help="Show the traceback of any error.")
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="IBCL_PLUGINS",
+            metavar="MODULE",
+            help="Import a module that registers networks, likelihoods, pooling rules or inference "
+            "methods of your own; may be repeated.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="IBCL_THREADS",
+            help="Threads to compute with.",
+            show_default="one for small matrices, all processors for large ones",
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option(
@@ -63,10 +87,27 @@ def options(
     """
     del debug  # Read from the context where an error is reported.
     warnings.showwarning = _one_line_warning
+    if threads is not None:
+        os.environ["IBCL_THREADS"] = str(threads)
+    for name in plugin or ():
+        _import_plugin(name)
+
+
+def _import_plugin(name: str) -> None:
+    """Import a module, also from the folder the command is given in."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        import_module(name)
+    # Whatever somebody else's module raises, it is not a fault of ours.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"The plugin {name!r} cannot be imported ({reason})") from error
 
 
 def _one_line_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"Warning: {message}", err=True)
+    typer.echo(f"Warning: {printable(' '.join(str(message).split()))}", err=True)
 
 
 def main() -> None:

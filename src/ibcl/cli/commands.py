@@ -7,10 +7,23 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-# What wrong files, columns, preferences or settings raise; everything else is a fault of ours.
-USER_ERRORS = (ValueError, OSError, LookupError, ImportError)
+from ibcl.cli.choices import fill_in
+from ibcl.cli.wording import exit_code, sentence
+from ibcl.names import printable
+
+
+class Command(TyperCommand):
+    """A command whose help shows every word, brackets and the names in registries too."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the choices there are now."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text:
+                parameter.help = _without_markup(fill_in(text))  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
@@ -25,46 +38,49 @@ def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
                 return None
             module, function = commands[cmd_name].split(":")
             app = typer.Typer(add_completion=False)
-            app.command(cmd_name)(getattr(import_module(module), function))
-            return typer.main.get_command(app)
+            app.command(cmd_name, cls=Command)(getattr(import_module(module), function))
+            command = typer.main.get_command(app)
+            command.help = _without_markup(command.help or "")
+            return command
+
+        def make_context(self, *arguments: Any, **settings: Any) -> Any:
+            try:
+                return super().make_context(*arguments, **settings)
+            except Exception as error:
+                _make_printable(error)
+                raise
 
         def invoke(self, ctx: Any) -> Any:
             try:
                 return super().invoke(ctx)
             except Exception as error:
                 # What has an exit code already was made for the command line by typer.
-                finished = hasattr(error, "exit_code")
-                if finished or isinstance(error, typer.Abort | BrokenPipeError):
+                if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
+                    _make_printable(error)
                     raise
                 if ctx.params["debug"]:
                     raise
-                typer.echo(f"Error: {sentence(error)}", err=True)
-                raise typer.Exit(2 if isinstance(error, USER_ERRORS) else 1) from None
+                command = self.get_command(ctx, ctx.invoked_subcommand or "")
+                options = {
+                    parameter.name: parameter.opts[0]
+                    for parameter in getattr(command, "params", ())
+                    if parameter.opts[0].startswith("--")
+                }
+                typer.echo(f"Error: {sentence(error, options)}", err=True)
+                raise typer.Exit(exit_code(error)) from None
 
     return CommandGroup
 
 
-def sentence(error: Exception) -> str:
-    """Say in one sentence what went wrong.
+def _without_markup(text: str) -> str:
+    """Return help that is shown word for word."""
+    from rich.markup import escape
 
-    Examples
-    --------
-    >>> sentence(ValueError("The file is empty"))
-    'The file is empty.'
-    >>> sentence(FileNotFoundError(2, "No such file or directory", "a.csv"))
-    'a.csv: no such file or directory.'
-    >>> sentence(ZeroDivisionError("division by zero")).split(";")[0]
-    'Something went wrong inside ibcl (ZeroDivisionError: division by zero)'
-    """
-    if isinstance(error, ModuleNotFoundError):
-        text = f"This command needs the package {error.name!r}: install it and try again"
-    elif isinstance(error, OSError) and error.filename is not None and error.strerror:
-        text = f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
-    elif isinstance(error, USER_ERRORS):
-        text = str(error.args[0] if error.args else error)
-    else:
-        return (
-            f"Something went wrong inside ibcl ({type(error).__name__}: {error}); "
-            "run `ibcl --debug ...` to see where."
-        )
-    return " ".join(text.split()).rstrip(".") + "."
+    return escape(text)
+
+
+def _make_printable(error: Exception) -> None:
+    """Let no control character of an argument reach the terminal by way of typer's errors."""
+    message = getattr(error, "message", None)
+    if isinstance(message, str):
+        error.message = "\n".join(map(printable, message.splitlines()))  # type: ignore[attr-defined]

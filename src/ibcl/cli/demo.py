@@ -7,39 +7,41 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Json
+from ibcl.cli.options import Force, Json
 
 
 def demo(
     output: Annotated[Path, typer.Option(help="The page to write.")] = Path("ibcl-demo.html"),
     seed: Annotated[int, typer.Option(min=0, help="Fixes everything random.")] = 0,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Learn five tasks on handwritten digits, and explain them on an interactive page.
 
     Needs no data from elsewhere, and less than a minute.
     """
-    import torch
-
     from ibcl.cli.output import emit, stages
+    from ibcl.cli.tables import check_output
+    from ibcl.cli.threads import choose_threads
     from ibcl.demo.experiment import run
     from ibcl.demo.growth import growth
     from ibcl.demo.page import page
     from ibcl.demo.summary import tables
     from ibcl.demo.tasks import digit_tasks
     from ibcl.demo.uncertainty import doubts
+    from ibcl.files import write_atomically
 
-    # Matrices this small are faster on one thread, and far faster on a busy machine.
-    torch.set_num_threads(1)
-    if not output.absolute().parent.is_dir():
-        raise ValueError(f"The output {output} is in a folder that does not exist")
+    choose_threads(0)
+    # The page of an earlier demonstration is replaced; nothing else is.
+    usual = output == Path("ibcl-demo.html")
+    check_output(output, force or usual, endings=[".html"])
     with stages(hidden=as_json) as started:
         digits = digit_tasks(seed)
         results = run(digits, seed, lambda way: started(f"Learning: {way}"))
         started("Measuring growth and uncertainty")
         stored = growth(digits, seed)
         found = doubts(results.ways[0].learner, digits, seed)
-        output.write_text(page(results, stored, found), encoding="utf-8")
+        write_atomically(output, page(results, stored, found).encode(), force or usual)
     figures = {
         **results.figures(),
         "growth": stored,

@@ -16,7 +16,7 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Forget a task: exact where tasks were learnt apart, refused otherwise."""
-    from ibcl.cli.knowledge_base import load
+    from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit
 
     learner = load(knowledge_base)

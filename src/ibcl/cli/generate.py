@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Json, KnowledgeBaseFolder
+from ibcl.cli.options import Force, Json, KnowledgeBaseFolder, PreferenceList
+
+_MODELS_SHOWN = 10
 
 
 def generate(
@@ -18,14 +20,7 @@ def generate(
             help="File for the model, .safetensors; a folder for several.", show_default=False
         ),
     ],
-    preference: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Weights of all tasks, such as 'a=0.8,b=0.2'; may be repeated.",
-            metavar="WEIGHTS",
-            show_default=False,
-        ),
-    ] = None,
+    preference: PreferenceList = None,
     preferences: Annotated[
         Path | None,
         typer.Option(
@@ -34,46 +29,51 @@ def generate(
             show_default=False,
         ),
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Turn preferences into models, with no data and no training."""
     import time
 
-    from ibcl.cli.knowledge_base import load
+    from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import region_facts
-    from ibcl.cli.tables import read_table, rows_of
+    from ibcl.cli.preferences import read_users
+    from ibcl.cli.tables import check_output
 
-    wanted: list[object] = list(preference or [])
-    if preferences is not None:
-        wanted += rows_of(read_table(preferences))
-    if not wanted:
+    if not preference and preferences is None:
         raise ValueError("Give a --preference or a file of --preferences")
-    learner = load(knowledge_base)
-    single = preference is not None and len(wanted) == 1 and preferences is None
+    single = len(preference or ()) == 1 and preferences is None
     if single:
-        if output.suffix != ".safetensors":
-            raise ValueError(f"The output {output} must end in .safetensors")
-        paths = [output]
+        check_output(output, force, endings=[".safetensors"])
     else:
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise ValueError(
-                f"The output {output} exists already; several models need a new folder"
-            )
-        digits = len(str(len(wanted)))
-        paths = [output / f"model-{n:0{digits}}.safetensors" for n in range(1, len(wanted) + 1)]
+        _check_folder(output, force)
+    learner = load(knowledge_base)
+    wanted: list[object] = list(preference or ())
+    if preferences is not None:
+        wanted += list(read_users(preferences, learner.tasks).preferences)
+    digits = len(str(len(wanted)))
+    paths = (
+        [output]
+        if single
+        else [output / f"model-{n:0{digits}}.safetensors" for n in range(1, len(wanted) + 1)]
+    )
     # All are made before the first is written: a bad preference leaves no half-filled folder.
     begin = time.perf_counter()
     models = [learner.model(value) for value in wanted]
     seconds = time.perf_counter() - begin
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    rows = []
     for model, path in zip(models, paths, strict=True):
+        check_output(path, force, endings=[".safetensors"])
         model.save(path)
-        rows.append({"file": path, "preference": dict(model.preference), **region_facts(model)})
-    result = {"models": rows, "parameters": learner.network.dimension, "seconds": seconds}
+    described = models if as_json else models[:_MODELS_SHOWN]
+    rows = [
+        {"file": path, "preference": dict(model.preference), **region_facts(model)}
+        for model, path in zip(described, paths, strict=False)
+    ]
+    hidden = len(models) - len(rows)
     emit(
-        result,
+        {"models": rows, "parameters": learner.network.dimension, "seconds": seconds},
         as_json,
         table(
             f"{count(len(models), 'model')} of {learner.network.dimension:,} parameters in "
@@ -81,13 +81,28 @@ def generate(
             ("file", "preference", "alpha", "log volume of the region", "log density at its edge"),
             [
                 (
-                    row["file"],
+                    path.name,
                     str(model.preference),
                     model.alpha,
                     row["log_volume"],
                     row["threshold"],
                 )
-                for model, row in zip(models, rows, strict=True)
+                for model, path, row in zip(models, paths, rows, strict=False)
             ],
         ),
+        *([f"... and {count(hidden, 'model')} more in {output}."] if hidden else []),
     )
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    """Refuse a folder that something else is in, and any place inside a knowledge base."""
+    from ibcl.errors import ExistsError
+    from ibcl.files import refuse_inside_knowledge_base
+
+    refuse_inside_knowledge_base(folder / "model.safetensors")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(
+            f"The output {folder} exists already and is a file; several models need a folder"
+        )
+    if not force and folder.exists() and any(folder.iterdir()):
+        raise ExistsError(f"The output {folder} exists already; several models need a new folder")

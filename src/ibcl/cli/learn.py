@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ibcl.cli.options import (
-    Inference,
-    Json,
-    KnowledgeBaseFolder,
-    LabelColumn,
-    Network,
-    Pooling,
-    TableFile,
-)
+from ibcl.cli.options import Json, KnowledgeBaseFolder, LabelColumn, TableFile
+
+if TYPE_CHECKING:
+    from ibcl import IBCL
+    from ibcl.inference import Inference
+    from ibcl.likelihoods import Likelihood
+    from ibcl.tabular import Schema
 
 _SETTINGS = "Settings, fixed by the first task"
 _COLUMNS = "Columns, fixed by the first task"
@@ -28,14 +27,33 @@ def learn(
     task: Annotated[
         str | None, typer.Option(help="Name of the task.", show_default="the file's name")
     ] = None,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Add these rows to a task learnt before.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Learn a task anew, in place of the old one.")
+    ] = False,
     validation: Annotated[
         Path | None, typer.Option(help="Table for early stopping (mean-field only).")
+    ] = None,
+    sample_weight: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with how often each row counts.", metavar="COLUMN", show_default="once"
+        ),
+    ] = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            help="'balanced' lets all classes count the same; or weights such as 'good=2,bad=1'.",
+            metavar="WEIGHTS",
+        ),
     ] = None,
     features: Annotated[
         str | None,
         typer.Option(
-            help="Feature columns, a,b,c.",
-            show_default="all numeric ones",
+            help="Feature columns, a,b,c: numbers, truth values, or texts as categories.",
+            show_default="all but dates and texts that hardly repeat",
             rich_help_panel=_COLUMNS,
         ),
     ] = None,
@@ -68,8 +86,10 @@ def learn(
         bool, typer.Option("--regression", help="Predict a value.", rich_help_panel=_SETTINGS)
     ] = False,
     network: Annotated[
-        Network | None,
-        typer.Option(show_default="random_features", rich_help_panel=_SETTINGS),
+        str | None,
+        typer.Option(
+            help="One of {network}.", show_default="random_features", rich_help_panel=_SETTINGS
+        ),
     ] = None,
     hidden: Annotated[
         str | None,
@@ -83,19 +103,32 @@ def learn(
         int | None,
         typer.Option(
             min=1,
-            help="Number of random features.",
+            help="Number of random features; fewer with very many classes.",
             show_default="256",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
     inference: Annotated[
-        Inference | None,
-        typer.Option(show_default="dense; mean-field for an mlp", rich_help_panel=_SETTINGS),
+        str | None,
+        typer.Option(
+            help="One of {inference}.",
+            show_default="the best for the network",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = None,
     pooling: Annotated[
-        Pooling | None,
+        str | None,
         typer.Option(
-            show_default="evidence with dense, wasserstein with mean-field",
+            help="One of {pooling}.",
+            show_default="the best for the network",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
+    likelihood: Annotated[
+        str | None,
+        typer.Option(
+            help="One of {likelihood}; targets of all but the normal one are never scaled.",
+            show_default="by the labels",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
@@ -103,7 +136,7 @@ def learn(
         str | None,
         typer.Option(
             help="Standard deviations of the priors, 2,2.5,3.",
-            show_default="2.5",
+            show_default="by the first task's evidence",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
@@ -112,14 +145,15 @@ def learn(
         typer.Option(
             min=0,
             help="Posteriors closer than this to a stored one are not stored again.",
-            show_default="0 with evidence, else 0.012",
+            show_default="by the pooling",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
     alpha: Annotated[
         float | None,
         typer.Option(
-            help="The region holds the right model with probability 1 − alpha.",
+            help="Regions have credibility 1 − alpha: they hold that share of the model's "
+            "distribution.",
             show_default="0.01",
             rich_help_panel=_SETTINGS,
         ),
@@ -129,15 +163,15 @@ def learn(
         typer.Option(
             min=1,
             help="Passes over the data (mean-field only).",
-            show_default="20",
+            show_default="the method's own",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
     noise: Annotated[
         float | None,
         typer.Option(
-            help="Standard deviation of a regression's noise, in units of the scaled target.",
-            show_default="0.3",
+            help="Standard deviation of a regression's noise, in units of the target.",
+            show_default="by the first task's marginal likelihood",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
@@ -146,7 +180,7 @@ def learn(
         typer.Option(
             "--isolated/--chained",
             help="Learn every task from the priors, or from the task before.",
-            show_default="isolated with dense, chained with mean-field",
+            show_default="the best for the network and the pooling",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
@@ -168,16 +202,19 @@ def learn(
     The first task creates the knowledge base with the settings given; later tasks add to it, and
     need no settings.
     """
-    from ibcl.cli import knowledge_base as knowledge_bases
+    from ibcl.cli import knowledge_bases
+    from ibcl.cli.choices import choose
     from ibcl.cli.output import count, emit, progress_bar
-    from ibcl.cli.tables import read_table
+    from ibcl.cli.tables import column, read_table
+    from ibcl.store import exists
 
     options = {
-        "network": network,
+        "network": choose("network", network),
         "hidden": _numbers(hidden, int, "hidden"),
         "width": width,
-        "inference": inference,
-        "pooling": pooling,
+        "inference": choose("inference", inference),
+        "pooling": choose("pooling", pooling),
+        "likelihood": choose("likelihood", likelihood),
         "priors": _numbers(priors, float, "priors"),
         "d": d,
         "alpha": alpha,
@@ -188,45 +225,51 @@ def learn(
         "seed": seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    frame = read_table(file)
-    created = not knowledge_bases.exists(knowledge_base)
+    if extend and replace:
+        raise ValueError("Give --extend or --replace, not both")
+    created = not exists(knowledge_base)
+    if created and (extend or replace):
+        raise ValueError(f"{knowledge_base} is not a knowledge base, so it has no task to change")
+    learner: IBCL
+    schema: Schema
     if created and like is None:
-        tabular = knowledge_bases.create(
-            frame,
-            label,
-            given,
-            features=_names(features),
-            classes=_names(classes),
-            standardise=standardise,
+        frame = read_table(file)
+        y = column(frame, label, file)
+        x = frame.drop(columns=[label, *([sample_weight] if sample_weight in frame else [])])
+        weights = _weights(frame, y, sample_weight, class_weight, file)
+        learner, schema = _create(
+            x, y, weights, given, _names(features), _names(classes), standardise, label
         )
     else:
-        source = knowledge_bases.open_learner(like if created and like else knowledge_base)
-        tabular = knowledge_bases.create_like(source) if created else source
-        tabular.settings.check(given)
-        tabular.schema.check(_names(features), _names(classes))
-    learner, _, schema = tabular
+        learner, schema = knowledge_bases.load_tabular(like if created and like else knowledge_base)
+        if created:
+            # From the last to the first, so that also a chain is undone exactly.
+            for learnt in reversed(learner.tasks):
+                learner.forget(learnt)
+        knowledge_bases.check_settings(learner, given)
+        knowledge_bases.check_columns(schema, _names(features), _names(classes))
+        frame = read_table(file, knowledge_bases.text_columns(schema, label))
+        y = column(frame, label, file)
+        weights = _weights(frame, y, sample_weight, class_weight, file)
     name = file.stem if task is None else task
-    learner.knowledge.check_new(name)
-    held_out = None
+    settings: dict[str, Any] = {"task": name, "sample_weight": weights}
     if validation is not None:
-        other = read_table(validation)
-        held_out = (schema.x(other), schema.y(other, label))
+        other = read_table(validation, knowledge_bases.text_columns(schema, label))
+        settings["validation"] = (other, column(other, label, validation))
+    action = learner.extend if extend else learner.replace if replace else learner.learn
     with progress_bar(f"Learning {name}", hidden=as_json) as progress:
-        record = learner.learn(
-            schema.x(frame), schema.y(frame, label), name, validation=held_out, progress=progress
-        )
+        record = action(frame, y, progress=progress, **settings)
     learner.save(knowledge_base, storage=storage)
     stored = len(learner.knowledge.stored)
-    left_out = [
-        column for column in frame.columns if column not in schema.features and column != label
-    ]
+    used = schema.names or ()
+    left_out = [name for name in frame.columns if name not in (*used, label, sample_weight)]
     result = {
         "knowledge_base": knowledge_base,
         "created": created,
         "task": name,
         "samples": record.samples,
         "updates": record.updates,
-        "features": schema.features,
+        "features": used,
         "columns_left_out": left_out,
         "classes": schema.classes,
         "pointers": record.pointers,
@@ -234,9 +277,10 @@ def learn(
         "stored_bytes": learner.knowledge.nbytes,
         "tasks": learner.tasks,
     }
+    verb = "Extended" if extend else "Learnt again" if replace else "Learnt"
     lines = [
-        f"Learnt task {name!r} from {count(record.samples, 'sample')} and "
-        f"{count(len(schema.features), 'feature')}"
+        f"{verb} task {name!r} from {count(record.samples, 'sample')} and "
+        f"{count(len(used), 'feature')}"
         + (f" with {count(record.updates, 'batch update')}." if record.updates else "."),
         f"{knowledge_base} holds {count(len(learner.tasks), 'task')} in "
         f"{count(stored, 'posterior')} ({count(learner.knowledge.nbytes, 'byte')}).",
@@ -244,6 +288,114 @@ def learn(
     if left_out:
         lines.append(f"Columns not used: {', '.join(left_out)}.")
     emit(result, as_json, *lines)
+
+
+def _create(
+    x: Any,
+    y: Any,
+    weights: Any,
+    given: Mapping[str, Any],
+    features: list[str] | None,
+    classes: list[str] | None,
+    standardise: bool,
+    label: str,
+) -> tuple[IBCL, Schema]:
+    """Make a learner for tables like this one; what is not given is chosen by the library."""
+    import ibcl
+    from ibcl.cli.threads import choose_threads
+    from ibcl.likelihoods import LIKELIHOODS
+    from ibcl.tabular import Schema, make_head, outputs_for, usable_columns
+
+    if features is not None and label in features:
+        raise ValueError(f"The label column {label!r} cannot be a feature as well")
+    kind = LIKELIHOODS[given["likelihood"]] if "likelihood" in given else None
+    if kind is not None and kind.classification and given.get("regression"):
+        raise ValueError(f"--likelihood {given['likelihood']} is for classes, not for --regression")
+    regression = bool(given.get("regression")) or (kind is not None and not kind.classification)
+    if "noise" in given and not regression:
+        raise ValueError("--noise only means something with --regression")
+    schema = Schema.fit(
+        x,
+        y,
+        features=usable_columns(x)[0] if features is None else features,
+        classes=classes,
+        regression=regression,
+        standardise=standardise,
+        scale_target=standardise and kind in (None, ibcl.Normal),
+        sample_weight=weights,
+    )
+    network = make_head(
+        given.get("network", "random_features"),
+        schema.width,
+        outputs_for(None if schema.classes is None else len(schema.classes)),
+        width=given.get("width"),
+        hidden=given.get("hidden"),
+        seed=given.get("seed", 0),
+    )
+    learner = ibcl.IBCL(
+        network,
+        priors=given.get("priors"),
+        inference=_inference(given, network),
+        pooling=given.get("pooling"),
+        d=given.get("d"),
+        alpha=given.get("alpha", 0.01),
+        seed=given.get("seed", 0),
+        likelihood=_likelihood(given, schema),
+        continual=None if "isolated" not in given else not given["isolated"],
+        encoder=schema,
+    )
+    choose_threads(learner.network.dimension)
+    return learner, schema
+
+
+def _inference(given: Mapping[str, Any], network: Any) -> Inference | None:
+    """Return the method that was asked for; None leaves it to the library."""
+    from inspect import signature
+
+    from ibcl.inference import METHODS
+    from ibcl.networks import FlatNetwork
+
+    name, epochs = given.get("inference"), given.get("epochs")
+    if name is None and epochs is not None and not FlatNetwork(network).is_linear:
+        name = "mean_field"
+    settings = {} if epochs is None else {"epochs": epochs}
+    if epochs is not None and (name is None or "epochs" not in signature(METHODS[name]).parameters):
+        raise ValueError("--epochs only means something with --inference mean-field")
+    return None if name is None else METHODS[name](**settings)
+
+
+def _likelihood(given: Mapping[str, Any], schema: Schema) -> str | Likelihood:
+    """Return the likelihood that was asked for; 'auto' leaves it to the library."""
+    import ibcl
+    from ibcl.likelihoods import LIKELIHOODS
+
+    name, noise = given.get("likelihood"), given.get("noise")
+    if noise is None:
+        return str(name or ("auto" if schema.classes is not None else ibcl.Normal.name))
+    if name is not None and LIKELIHOODS[name] is not ibcl.Normal:
+        raise ValueError(f"--noise means nothing to --likelihood {name}")
+    if not 0 < noise < float("inf"):
+        raise ValueError(f"--noise must be positive, not {noise}")
+    return ibcl.Normal(noise / schema.scale)
+
+
+def _weights(
+    frame: Any, y: Any, sample_weight: str | None, class_weight: str | None, file: Path
+) -> Any:
+    from ibcl.cli.tables import column
+    from ibcl.tabular import sample_weights
+
+    by_class: str | dict[str, float] | None = class_weight
+    if class_weight is not None and "=" in class_weight:
+        pairs = [part.rsplit("=", 1) for part in class_weight.split(",")]
+        try:
+            by_class = {name.strip(): float(weight) for name, weight in pairs}
+        except ValueError:
+            raise ValueError(
+                f"--class-weight must be 'balanced' or such as 'good=2,bad=1', not {class_weight!r}"
+            ) from None
+    each = None if sample_weight is None else column(frame, sample_weight, file)
+    return sample_weights(y, each, by_class)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -22,15 +22,15 @@ def merge(
 ) -> None:
     """Unite two knowledge bases without their data: exact where tasks were learnt apart."""
     import ibcl
-    from ibcl.cli.knowledge_base import check_same_tables, exists, load
+    from ibcl.cli.knowledge_bases import check_same_tables, load
     from ibcl.cli.output import count, emit
+    from ibcl.store import exists
 
     if exists(output):
         raise ValueError(f"The output {output} exists already; give a new folder")
     one, other = load(first), load(second)
     check_same_tables(one, other)
     union = ibcl.merge(one, other, approximation=approximation)
-    union.metadata = dict(one.metadata)
     union.save(output)
     emit(
         {"knowledge_base": output, "tasks": union.tasks},

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
-
-Network = Literal["random_features", "linear", "mlp"]
-Inference = Literal["dense", "mean-field"]
-Pooling = Literal["evidence", "wasserstein", "mixture"]
 
 KnowledgeBaseFolder = Annotated[
     Path, typer.Argument(metavar="KB", help="Folder of the knowledge base.", show_default=False)
@@ -20,11 +16,11 @@ TableFile = Annotated[
 LabelColumn = Annotated[
     str, typer.Option(help="Column with the labels.", metavar="COLUMN", show_default=False)
 ]
-PreferenceText = Annotated[
-    str,
+PreferenceList = Annotated[
+    list[str] | None,
     typer.Option(
         help="Weights of all tasks, such as 'a=0.8,b=0.2', '0.8,0.2' in order of learning, or one "
-        "task's name.",
+        "task's name; may be repeated.",
         metavar="WEIGHTS",
         show_default=False,
     ),
@@ -40,4 +36,5 @@ Approximation = Annotated[
         metavar="NAME",
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that are there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]

@@ -1,4 +1,8 @@
-"""What commands print: tables for people, one JSON object for machines, progress on stderr."""
+"""What commands print: tables for people, one JSON object for machines, progress on stderr.
+
+Names of tasks, columns, classes and files are somebody else's text: none of it is taken as markup,
+and no control character in it reaches the terminal.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ibcl.names import printable
+
 if TYPE_CHECKING:
     from ibcl.inference import Progress
     from ibcl.inference.protocol import ProgressCallback
@@ -19,31 +25,51 @@ _WIDTH_OF_A_PIPE = 120
 
 
 def emit(result: Mapping[str, Any], as_json: bool, *renderables: Any) -> None:
-    """Print the result as JSON, or what stands for it on a terminal."""
+    """Print the result as JSON, or what stands for it on a terminal; texts are lines."""
     if as_json:
-        typer.echo(json.dumps(_plain(result), ensure_ascii=False, allow_nan=False))
+        typer.echo(as_json_line(result))
         return
     from rich.console import Console
+    from rich.text import Text
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_A_PIPE)
     for renderable in renderables:
-        console.print(renderable, highlight=False)
+        plain = isinstance(renderable, str)
+        console.print(Text(printable(renderable)) if plain else renderable, highlight=False)
+
+
+def as_json_line(result: Mapping[str, Any]) -> str:
+    r"""Write one line of JSON, with whatever a terminal must not see escaped.
+
+    Examples
+    --------
+    >>> as_json_line({"ä": "\x9b", "b": float("nan")})
+    '{"ä": "\\u009b", "b": null}'
+    """
+    line = json.dumps(_plain(result), ensure_ascii=False, allow_nan=False)
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in line
+    )
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     """Return a rich table, with numbers to the right and text to the left."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    result = Table(title=title, box=box.SIMPLE, title_justify="left", title_style="bold")
+    result = Table(
+        title=Text(printable(title)), box=box.SIMPLE, title_justify="left", title_style="bold"
+    )
     for position, column in enumerate(columns):
         numeric = all(isinstance(row[position], int | float | None) for row in rows)
-        result.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
+        result.add_column(
+            Text(printable(column)), justify="right" if numeric else "left", overflow="fold"
+        )
     for row in rows:
-        result.add_row(*(escape(text(value)) for value in row))
+        result.add_row(*(Text(printable(text(value))) for value in row))
     return result
 
 
@@ -94,14 +120,14 @@ def _plain(value: Any) -> Any:
 def progress_bar(description: str, hidden: bool) -> Iterator[ProgressCallback]:
     """Show how far learning has come, on stderr, where that is a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
-    columns = ("[progress.description]{task.description}", BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     disable = hidden or not console.is_terminal
     with Bar(*columns, console=console, disable=disable, transient=True) as bar:
-        task = bar.add_task(description, total=None)
+        task = bar.add_task(printable(description), total=None)
 
         def show(progress: Progress) -> None:
             bar.update(task, completed=progress.done, total=progress.total)
@@ -113,7 +139,8 @@ def progress_bar(description: str, hidden: bool) -> Iterator[ProgressCallback]:
 def stages(hidden: bool) -> Iterator[Callable[[str], None]]:
     """Show which stage of some longer work is under way, on stderr, where that is a terminal."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True, quiet=hidden)
     with console.status("Starting") as status:
-        yield status.update
+        yield lambda stage: status.update(Text(printable(stage)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Json, KnowledgeBaseFolder, PreferenceText, Samples, TableFile
+from ibcl.cli.options import Force, Json, KnowledgeBaseFolder, Samples, TableFile
 
 _ROWS_SHOWN = 20
 
@@ -15,7 +15,24 @@ _ROWS_SHOWN = 20
 def predict(
     knowledge_base: KnowledgeBaseFolder,
     file: TableFile,
-    preference: PreferenceText,
+    preference: Annotated[
+        str | None,
+        typer.Option(
+            help="Weights of all tasks, such as 'a=0.8,b=0.2', '0.8,0.2' in order of learning, or "
+            "one task's name.",
+            metavar="WEIGHTS",
+            show_default=False,
+        ),
+    ] = None,
+    preferences: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .csv or .parquet file of many users' preferences, with a column a task and a "
+            "column 'user'; needs --output.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(help="A .csv or .parquet file for the predictions; else they are printed."),
@@ -24,29 +41,50 @@ def predict(
     bounds: Annotated[
         bool,
         typer.Option(
-            "--bounds", help="Add lower and upper probabilities over all preferences' models."
+            "--bounds",
+            help="Add lower and upper probabilities (or expected values) over the convex hull of "
+            "all tasks' predictions and this model's.",
         ),
     ] = False,
     uncertainty: Annotated[
         bool,
         typer.Option("--uncertainty", help="Add total, aleatoric and epistemic uncertainty."),
     ] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict with the model of a preference, one row a row of the file."""
-    from ibcl.cli.knowledge_base import open_learner
+    """Predict with the model of a preference, one row a row of the file.
+
+    With many preferences, one row a user and row, written block by block.
+    """
+    from ibcl.cli.knowledge_bases import load_tabular, text_columns
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import predictions
-    from ibcl.cli.tables import check_writable, read_table, rows_of, write_table
+    from ibcl.cli.streaming import write_predictions_of_many
+    from ibcl.cli.tables import check_output, read_table, rows_of, table_writer
 
+    if (preference is None) == (preferences is None):
+        raise ValueError("Give either a --preference or a file of --preferences")
+    if preferences is not None:
+        if output is None:
+            raise ValueError("A file of --preferences needs an --output for the predictions")
+        if samples or bounds or uncertainty:
+            raise ValueError(
+                "--samples, --bounds and --uncertainty are for a single --preference only"
+            )
+        write_predictions_of_many(knowledge_base, file, preferences, output, force, as_json)
+        return
     if output is not None:
-        check_writable(output)
-    learner, _, schema = open_learner(knowledge_base)
+        check_output(output, force, inputs=[file])
+    learner, schema = load_tabular(knowledge_base)
     model = learner.model(preference)
-    frame = predictions(model, schema, read_table(file), samples, bounds, uncertainty)
+    frame = predictions(
+        model, schema, read_table(file, text_columns(schema)), samples, bounds, uncertainty
+    )
     result = {"preference": dict(model.preference), "rows": len(frame)}
     if output is not None:
-        write_table(frame, output)
+        with table_writer(output, force) as write:
+            write(frame)
         emit(
             {**result, "output": output},
             as_json,

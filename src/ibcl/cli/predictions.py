@@ -1,69 +1,99 @@
-"""What a model says about a table: predictions, scores, and facts about its region."""
+"""What models say about a table, as a table: names of columns, and nothing else of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.metrics import accuracy_score, r2_score, root_mean_squared_error
 
+import ibcl
 from ibcl import Model, expected_calibration_error
-from ibcl.cli.schema import Schema
 from ibcl.gaussians import Gaussian
+from ibcl.tabular import Schema
+
+# Numbers of a block of many users' predictions, so that memory stays bounded.
+_BLOCK_NUMBERS = 2**22
 
 
 def predictions(
     model: Model, schema: Schema, frame: pd.DataFrame, samples: int, bounds: bool, uncertainty: bool
 ) -> pd.DataFrame:
     """Return one row a row of the table, with the columns asked for."""
-    x = schema.x(frame)
-    columns: dict[str, Any] = {}
-    if schema.classes is None:
-        columns["prediction"] = schema.original(model.predict(x, samples))
-    else:
-        probabilities = model.predict_proba(x, samples)
-        columns["prediction"] = np.array(schema.classes)[probabilities.argmax(1)]
-        columns |= _by_class("probability", schema, probabilities)
+    columns: dict[str, Any] = {"prediction": model.predict(frame, samples)}
+    if schema.classes is not None:
+        columns |= _by_class("probability", schema, model.predict_proba(frame, samples))
     if bounds:
-        lower, upper = model.credal_bounds(x, samples)
-        for name, values in (("lower", lower), ("upper", upper)):
+        for name, values in model.credal_bounds(frame, samples)._asdict().items():
             if schema.classes is None:
-                columns[name] = schema.original(values)[:, 0]
+                columns[name] = np.asarray(values).reshape(len(frame))
             else:
                 columns |= _by_class(name, schema, values)
     if uncertainty:
-        parts = model.uncertainty(x, samples) if samples else model.uncertainty(x)
-        # For regression these are variances, so they come back with the square of the scale.
-        scale = 1.0 if schema.target is None else schema.target.scale[0] ** 2
+        parts = model.uncertainty(frame, samples) if samples else model.uncertainty(frame)
         for name, values in parts._asdict().items():
-            columns[f"{name}_uncertainty"] = np.asarray(values) * scale
+            columns[f"{name}_uncertainty"] = np.asarray(values)
     return pd.DataFrame(columns)
 
 
 def _by_class(prefix: str, schema: Schema, values: Any) -> dict[str, Any]:
-    names = schema.classes or ()
-    return {f"{prefix}_{name}": values[:, column] for column, name in enumerate(names)}
+    names = schema.class_names or ()
+    return {f"{prefix}_{name}": np.asarray(values)[:, column] for column, name in enumerate(names)}
+
+
+def predictions_of_many(
+    learner: ibcl.IBCL,
+    schema: Schema,
+    blocks: Iterator[pd.DataFrame],
+    users: pd.Series[Any],
+    preferences: Any,
+) -> Iterator[pd.DataFrame]:
+    """Return one row a user and row of the table, in blocks of bounded size."""
+    first = 1
+    columns = 1 if schema.classes is None else len(schema.classes)
+    for frame in blocks:
+        rows = np.arange(first, first + len(frame))
+        first += len(frame)
+        step = max(1, _BLOCK_NUMBERS // (len(frame) * columns))
+        for begin in range(0, len(users), step):
+            wanted = slice(begin, begin + step)
+            values = np.asarray(learner.predict_many(frame, preferences[wanted]))
+            yield _long(schema, users.iloc[wanted], rows, values)
+
+
+def _long(schema: Schema, users: pd.Series[Any], rows: Any, values: Any) -> pd.DataFrame:
+    """Write values of shape (users, rows, columns) as one row a user and row."""
+    names = users.to_numpy().repeat(len(rows))
+    flat = values.reshape(len(names), -1)
+    columns: dict[str, Any] = {"user": names, "row": np.tile(rows, len(users))}
+    if schema.classes is None:
+        return pd.DataFrame({**columns, "prediction": flat[:, 0]})
+    best = np.array(schema.classes, dtype=object)[flat.argmax(1)]
+    columns["prediction"] = pd.Series(best).infer_objects()
+    return pd.DataFrame({**columns, **_by_class("probability", schema, flat)})
 
 
 def scores(
-    model: Model, schema: Schema, frame: pd.DataFrame, label: str, samples: int
+    model: Model, schema: Schema, frame: pd.DataFrame, y: pd.Series[Any], samples: int
 ) -> dict[str, float]:
     """Return how well a model predicts the labels of a table."""
-    x, y = schema.x(frame), schema.y(frame, label)
+    truth = schema.labels(y)
     if schema.classes is None:
-        truth, guess = schema.original(y), schema.original(model.predict(x, samples))
+        values, guess = schema.decode(truth), model.predict(frame, samples)
         return {
             # R² compares with the spread of the truth, and one sample has none.
-            "r2": float(r2_score(truth, guess)) if len(truth) > 1 else float("nan"),
-            "rmse": float(root_mean_squared_error(truth, guess)),
+            "r2": float(r2_score(values, guess)) if len(values) > 1 else float("nan"),
+            "rmse": float(root_mean_squared_error(values, guess)),
         }
-    probabilities = model.predict_proba(x, samples)
-    guess = probabilities.argmax(1)
+    probabilities = np.asarray(model.predict_proba(frame, samples))
+    numbers, guess = truth.numpy(), probabilities.argmax(1)
     return {
-        "accuracy": float(accuracy_score(y, guess)),
-        "balanced_accuracy": _balanced_accuracy(y, guess),
-        "calibration_error": expected_calibration_error(probabilities, y),
+        "accuracy": float(accuracy_score(numbers, guess)),
+        "balanced_accuracy": _balanced_accuracy(numbers, guess),
+        "calibration_error": expected_calibration_error(probabilities, numbers),
     }
 
 

@@ -1,39 +1,73 @@
-"""``ibcl score``: how well the models of preferences predict a labelled table."""
+"""``ibcl score``: how well models predict a labelled table, or a table's scores for many users."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Json, KnowledgeBaseFolder, LabelColumn, Samples, TableFile
+from ibcl.cli.options import (
+    Force,
+    Json,
+    KnowledgeBaseFolder,
+    PreferenceList,
+    Samples,
+    TableFile,
+)
 
 
 def score(
     knowledge_base: KnowledgeBaseFolder,
     file: TableFile,
-    label: LabelColumn,
-    preference: Annotated[
-        list[str],
+    label: Annotated[
+        str | None,
+        typer.Option(help="Column with the labels.", metavar="COLUMN", show_default=False),
+    ] = None,
+    preference: PreferenceList = None,
+    users: Annotated[
+        Path | None,
         typer.Option(
-            help="Weights of all tasks, such as 'a=0.8,b=0.2'; may be repeated.",
-            metavar="WEIGHTS",
+            help="Score every row for every user instead: a .csv or .parquet file with a column a "
+            "task and a column 'user'.",
+            metavar="PREFERENCES",
             show_default=False,
         ),
-    ],
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv or .parquet file for the users' scores.", show_default=False),
+    ] = None,
     samples: Samples = 0,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Score models on a labelled file: accuracy and calibration, or R² and error."""
-    from ibcl.cli.knowledge_base import open_learner
+    """Score models on a labelled file: accuracy and calibration, or R² and error.
+
+    With --users, write instead what every user's model says of every row, in one pass over the
+    file.
+    """
+    from ibcl.cli.knowledge_bases import load_tabular, text_columns
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import scores
-    from ibcl.cli.tables import read_table
+    from ibcl.cli.streaming import write_predictions_of_many
+    from ibcl.cli.tables import column, read_table
 
-    learner, _, schema = open_learner(knowledge_base)
+    if users is not None:
+        if out is None or label is not None or preference or samples:
+            raise ValueError("--users needs --out, and takes no --label, --preference or --samples")
+        write_predictions_of_many(knowledge_base, file, users, out, force, as_json)
+        return
+    if label is None or not preference or out is not None:
+        raise ValueError(
+            "Give a --label and at least one --preference; or --users and --out for the scores of "
+            "many users"
+        )
+    learner, schema = load_tabular(knowledge_base)
     models = [learner.model(value) for value in preference]
-    frame = read_table(file)
-    found = [scores(model, schema, frame, label, samples) for model in models]
+    frame = read_table(file, text_columns(schema, label))
+    labels = column(frame, label, file)
+    found = [scores(model, schema, frame, labels, samples) for model in models]
     emit(
         {
             "rows": len(frame),

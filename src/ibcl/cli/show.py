@@ -7,7 +7,8 @@ from ibcl.cli.options import Json, KnowledgeBaseFolder
 
 def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
     """Show the tasks, sizes and settings of a knowledge base."""
-    from ibcl.cli.knowledge_base import describe, load
+    from ibcl.cli.description import describe
+    from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit, table
     from ibcl.store import size
 

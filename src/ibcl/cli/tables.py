@@ -1,59 +1,152 @@
-"""CSV and Parquet files in and out."""
+"""CSV and Parquet files in and out, whole or block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
-_READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".csv": pd.read_csv,
-    ".parquet": pd.read_parquet,
-}
-_ENDINGS = " or ".join(_READERS)
+from ibcl.errors import ExistsError
+from ibcl.files import atomic_output, check_target, refuse_inside_knowledge_base
+
+ENDINGS = (".csv", ".parquet")
+# A row group of a Parquet file is read as a whole, so blocks need not be smaller than this.
+BLOCK_ROWS = 16_384
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a file with one row a sample."""
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise ValueError(f"{path} must end in {_ENDINGS}")
+def read_table(path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
+    """Read a file with one row a sample.
+
+    Parameters
+    ----------
+    texts : columns whose values are texts, also where they look like numbers.
+    """
+    _check_readable(path)
+    with _sentence_about(path):
+        if path.suffix.lower() == ".csv":
+            frame = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
+        else:
+            frame = pd.read_parquet(path)
+    return _checked(frame, path)
+
+
+def read_blocks(
+    path: Path, texts: Collection[str] = (), rows: int = BLOCK_ROWS
+) -> Iterator[pd.DataFrame]:
+    """Read a file block by block, so that it need not fit into memory."""
+    _check_readable(path)
+    with ExitStack() as opened:
+        with _sentence_about(path):
+            iterator = iter(_open_blocks(path, texts, rows, opened))
+        empty = True
+        while True:
+            with _sentence_about(path):
+                block = next(iterator, None)
+            if block is None:
+                break
+            empty = False
+            yield _checked(block.reset_index(drop=True), path)
+    if empty:
+        raise ValueError(f"{path} has no rows")
+
+
+def _open_blocks(
+    path: Path, texts: Collection[str], rows: int, opened: ExitStack
+) -> Iterable[pd.DataFrame]:
+    if path.suffix.lower() == ".csv":
+        dtype = dict.fromkeys(texts, str)
+        return opened.enter_context(pd.read_csv(path, dtype=dtype, chunksize=rows))
+    file = opened.enter_context(pa.parquet.ParquetFile(path))
+    return (batch.to_pandas() for batch in file.iter_batches(batch_size=rows))
+
+
+def _check_readable(path: Path) -> None:
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"{path} must end in {' or '.join(ENDINGS)}")
     if not path.is_file():
         raise ValueError(f"{path} is not a file that exists")
+    if path.suffix.lower() == ".csv":
+        with _sentence_about(path), path.open(newline="", encoding="utf-8-sig") as file:
+            # The reader of tables would give the second of two equal names another one.
+            names = next(csv.reader(file), [])
+        _refuse_repeated(pd.Index(names), path)
+
+
+@contextmanager
+def _sentence_about(path: Path) -> Iterator[None]:
+    """Readers raise many kinds of errors on damaged files, and all mean the same to the user."""
     try:
-        frame = reader(path)
-    except PermissionError:
+        yield
+    except (OSError, MemoryError):
         raise
-    # Readers raise many kinds of errors on damaged files, and all mean the same to the user.
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(f"{path} cannot be read as a {path.suffix[1:]} file: {reason}") from None
+
+
+def _checked(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     frame.columns = frame.columns.map(str)
-    repeated = frame.columns[frame.columns.duplicated()]
-    if len(repeated):
-        raise ValueError(f"{path} has more than one column named {repeated[0]!r}")
+    _refuse_repeated(frame.columns, path)
     if frame.empty:
         raise ValueError(f"{path} has no rows")
     return frame
 
 
-def check_writable(path: Path) -> None:
+def _refuse_repeated(names: pd.Index[Any], path: Path) -> None:
+    repeated = names[names.duplicated()]
+    if len(repeated):
+        raise ValueError(f"{path} has more than one column named {repeated[0]!r}")
+
+
+def column(frame: pd.DataFrame, name: str, path: Path) -> pd.Series[Any]:
+    """Return a column of a file, or say that there is none."""
+    if name not in frame:
+        raise ValueError(
+            f"{path} has no column {name!r}; it has {', '.join(map(repr, frame.columns))}"
+        )
+    return frame[name]
+
+
+def check_output(
+    path: Path, force: bool, inputs: Iterable[Path] = (), endings: Collection[str] = ENDINGS
+) -> None:
     """Refuse an output file before the work is done, not after."""
-    if path.suffix.lower() not in _READERS:
-        raise ValueError(f"The output {path} must end in {_ENDINGS}")
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"The output {path} must end in {' or '.join(endings)}")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"The output {path} is in a folder that does not exist")
+    refuse_inside_knowledge_base(path)
+    for source in inputs:
+        if not force and path.exists() and source.exists() and path.samefile(source):
+            raise ExistsError(f"The output {path} is the input itself")
+    check_target(path, force)
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a file, CSV or Parquet by its ending."""
-    check_writable(path)
-    if path.suffix.lower() == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        frame.to_parquet(path, index=False)
+@contextmanager
+def table_writer(path: Path, force: bool) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """Give a function that adds rows to a new file, which appears when all are written."""
+    with atomic_output(path, force) as beside, ExitStack() as opened:
+        writer: Any = None
+        schema: Any = None
+
+        def write(frame: pd.DataFrame) -> None:
+            nonlocal writer, schema
+            if writer is None:
+                schema = pa.Schema.from_pandas(frame, preserve_index=False)
+                kind = pa.csv.CSVWriter if path.suffix.lower() == ".csv" else None
+                kind = pa.parquet.ParquetWriter if kind is None else kind
+                writer = opened.enter_context(kind(beside, schema.remove_metadata()))
+            block = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+            writer.write_table(block.replace_schema_metadata(None))
+
+        yield write
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

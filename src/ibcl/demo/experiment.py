@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 import ibcl
 from ibcl import networks
+from ibcl.demo.tasks import PIXELS, DigitTask, DigitTasks
 from ibcl.experiments.methods.oracle import Oracle
 from ibcl.experiments.methods.rehearsal import Pool
-from ibcl.demo.tasks import PIXELS, DigitTask, DigitTasks
 from ibcl.inference import Inference
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData

@@ -2,64 +2,33 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from ibcl import networks
+from ibcl.estimator.cache import ModelCache
 from ibcl.inference import Inference
 from ibcl.learner import IBCL
 from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
-from ibcl.networks import FlatNetwork
+from ibcl.pooling import Routed
 from ibcl.preference import Preference
-from ibcl.tasks import TaskData
-
-HEADS = ("random_features", "linear", "mlp")
-# Used for the mlp, where no evidence is at hand to choose one by.
-MLP_PRIOR_STD = 1.0
-# Matrices are D×D. Where D would become larger than this, many classes get fewer random features,
-# and many inputs do not join the random features made of them.
-LARGEST_DIMENSION = 1500
-# Models kept for preferences used before.
-CACHED_MODELS = 32
-
-
-def default_head(inputs: int, width: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
-    """Build the default head: x beside random features of it, as far as matrices stay small."""
-    room = LARGEST_DIMENSION // outputs - 1
-    skip = 2 * inputs <= room
-    if outputs > 1:
-        width = min(width, max(1, room - inputs * skip))
-    return networks.random_features(inputs, width, outputs, seed=seed, skip=skip)
-
-
-class Predictor(NamedTuple):
-    """A model and its mean model as a module in double precision, for exact batching."""
-
-    model: Model
-    module: nn.Module
-
-    def outputs(self, inputs: Tensor) -> Tensor:
-        """Return f(x) of the mean model, shape (n, outputs)."""
-        with torch.no_grad():
-            outputs: Tensor = self.module(inputs)
-        return outputs
+from ibcl.tabular import Schema, head_names, make_head, outputs_for
+from ibcl.tabular.values import Numbers
 
 
 class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
     """What classifier and regressor share: tasks, preference, and the model between them."""
 
     learner_: IBCL
+    schema_: Schema
 
     def __init__(
         self,
@@ -68,10 +37,10 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         width: int = 256,
         priors: Sequence[float] | None = None,
         inference: Inference | None = None,
-        pooling: str | None = None,
+        pooling: str | Routed | None = None,
         preference: Any = None,
         continual: bool | None = None,
-        d: float = 0.0,
+        d: float | None = None,
         alpha: float = 0.01,
         random_state: Any = 0,
     ) -> None:
@@ -86,6 +55,12 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         self.alpha = alpha
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
     @property
     def tasks_(self) -> tuple[str, ...]:
         """Names of the tasks learnt, in order."""
@@ -99,57 +74,96 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         self.preference = preference
         return self
 
-    def _make_network(self, inputs: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
-        if self.head == "linear":
-            return networks.linear(inputs, outputs)
-        if self.head == "mlp":
-            return networks.mlp(inputs, self.width, outputs)
-        if self.head == "random_features":
-            return default_head(inputs, self.width, outputs, seed)
-        raise ValueError(f"head must be one of {', '.join(HEADS)}, not {self.head!r}.")
+    def _checked(self, X: Any, y: Any = None) -> tuple[Any, Any]:
+        """Check a table as scikit-learn does, and leave a frame a frame.
 
-    def _start(self, X: NDArray[np.float64], y: Tensor, outputs: int) -> None:
-        """Make the learner, deciding on the first task what the user left open."""
-        state = self.random_state
-        seed = state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
-        self.scaler_ = StandardScaler().fit(X)
-        network = self._make_network(X.shape[1], outputs, seed)
-        priors, likelihood, inference = self._decide(
-            FlatNetwork(network), TaskData(self._inputs(X).float(), y)
-        )
-        deep = self.head == "mlp"
-        self.learner_ = IBCL(
-            network,
-            priors,
-            inference,
-            # Averaging networks only makes sense where one was started from the other.
-            pooling=("wasserstein" if deep else "evidence")
-            if self.pooling is None
-            else self.pooling,
-            continual=deep if self.continual is None else self.continual,
-            d=self.d,
-            alpha=self.alpha,
-            seed=seed,
-            likelihood=likelihood,
-        )
-
-    def _decide(
-        self, network: FlatNetwork, data: TaskData
-    ) -> tuple[Sequence[float], Likelihood, Inference]:
-        raise NotImplementedError
+        An estimator refuses a frame whose columns are others, or in another order, than those it
+        was fitted on, as all of scikit-learn does.
+        """
+        first = y is not None and not hasattr(self, "learner_")
+        if isinstance(X, pd.DataFrame):
+            validate_data(self, X, reset=first, skip_check_array=True)
+            if y is not None:
+                check_consistent_length(X, y)
+            return X, y
+        settings = {
+            "reset": first,
+            "accept_sparse": True,
+            "dtype": np.float64,
+            "ensure_all_finite": "allow-nan",
+        }
+        if y is None:
+            return validate_data(self, X, **settings), None
+        table, labels = validate_data(self, X, y, **settings)
+        return table, labels
 
     def _learn(
-        self, X: NDArray[np.float64], y: Tensor, tasks: dict[str, Any], outputs: int
+        self,
+        X: Any,
+        y: NDArray[Any],
+        task: Any,
+        weights: Numbers | None,
+        *,
+        classes: Iterable[Any] | None,
     ) -> Self:
+        """Learn tasks, or further batches of tasks learnt before; all of them or none."""
+        if weights is not None and not weights.all():
+            # A sample of weight zero is none.
+            kept = np.flatnonzero(weights)
+            X, y, weights = _rows(X, kept), y[kept], weights[kept]
+            task = task if np.ndim(task) == 0 else np.asarray(task, dtype=object)[kept]
+        tasks = self._split(task, len(y))
         first = next(iter(tasks.values()))
-        if not hasattr(self, "learner_"):
-            self._start(X[first], y[first], outputs)
-        for name in tasks:
-            self.learner_.knowledge.check_new(name)
+        learner = getattr(self, "learner_", None)
+        schema = getattr(self, "schema_", None)
+        if learner is None or schema is None:
+            schema = Schema.fit(
+                _rows(X, first),
+                y[first],
+                classes=classes,
+                regression=classes is None,
+                sample_weight=None if weights is None else weights[first],
+            )
+            learner = self._make_learner(schema)
         for name, rows in tasks.items():
-            self.learner_.learn(self._inputs(X[rows]), y[rows], task=name)
-        self._predictors: OrderedDict[Preference, Predictor] = OrderedDict()
+            action = learner.extend if name in learner.tasks else learner.learn
+            part = None if weights is None else weights[rows]
+            action(_rows(X, rows), y[rows], task=name, sample_weight=part)
+        self.schema_, self.learner_ = schema, learner
+        self._models = ModelCache()
         return self
+
+    def _likelihood(self, schema: Schema) -> str | Likelihood:
+        """Return the likelihood, or what it is chosen by."""
+        return "auto"
+
+    def _make_learner(self, schema: Schema) -> IBCL:
+        if self.head not in head_names():
+            raise ValueError(f"head must be one of {', '.join(head_names())}, not {self.head!r}.")
+        state = self.random_state
+        seed = state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
+        sizes: dict[str, Any] = {"random_features": {"width": self.width}}.get(
+            self.head, {"hidden": (self.width,)} if self.head == "mlp" else {}
+        )
+        network = make_head(
+            self.head,
+            schema.width,
+            outputs_for(None if schema.classes is None else len(schema.classes)),
+            seed=seed,
+            **sizes,
+        )
+        return IBCL(
+            network,
+            self.priors,
+            self.inference,
+            self.pooling,
+            self.d,
+            self.alpha,
+            seed,
+            likelihood=self._likelihood(schema),
+            continual=self.continual,
+            encoder=schema,
+        )
 
     def _split(self, task: Any, samples: int) -> dict[str, NDArray[np.intp]]:
         """Rows of each task, in the order of first appearance."""
@@ -169,25 +183,20 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         return {str(name): rows[texts == name] for name in dict.fromkeys(texts)}
 
     def _forget(self) -> None:
-        for name in ("learner_", "_predictors"):
+        for name in ("learner_", "schema_", "_models"):
             self.__dict__.pop(name, None)
 
-    def _inputs(self, X: NDArray[np.float64]) -> Tensor:
-        return torch.as_tensor(self.scaler_.transform(X))
+    def _model(self, preference: Any = None) -> Model:
+        """Return the model of a preference, or of the estimator's own; made once and kept."""
+        tasks = self.tasks_
+        wanted = self.preference if preference is None else preference
+        if wanted is None:
+            wanted = np.full(len(tasks), 1 / len(tasks))
+        return self._models.model(self.learner_, Preference.parse(wanted, tasks))
 
-    def _checked(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self, "learner_")
-        return self._inputs(validate_data(self, X, reset=False, dtype=np.float64))
 
-    def _predictor(self) -> Predictor:
-        """Return the current preference's model; made once and kept."""
-        count = len(self.tasks_)
-        wanted = np.full(count, 1 / count) if self.preference is None else self.preference
-        preference = Preference.parse(wanted, self.tasks_)
-        kept = self._predictors
-        if preference not in kept:
-            model = self.learner_.model(preference)
-            kept[preference] = Predictor(model, model.module().double())
-            if len(kept) > CACHED_MODELS:
-                kept.popitem(last=False)
-        return kept[preference]
+def _rows(table: Any, rows: NDArray[np.intp]) -> Any:
+    if isinstance(table, pd.DataFrame):
+        return table.iloc[rows]
+    sparse_table = isinstance(table, sparse.sparray | sparse.spmatrix)
+    return table.tocsr()[rows] if sparse_table else table[rows]

@@ -2,61 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import column_or_1d
 
-from ibcl.estimator.base import MLP_PRIOR_STD, IBCLEstimator
-from ibcl.gaussians import DiagonalGaussian
-from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
-from ibcl.likelihoods import Bernoulli, Categorical, Likelihood, OneVsRest
-from ibcl.networks import FlatNetwork
-from ibcl.tasks import TaskData
+from ibcl.estimator.base import IBCLEstimator
+from ibcl.inference import Inference
+from ibcl.pooling import Routed
+from ibcl.tabular import sample_weights
 from ibcl.uncertainty import Bounds
-
-# Prior stds tried on the first task; the ELBO says which one the data call for.
-PRIOR_STDS = (0.3, 1.0, 3.0, 10.0)
 
 
 class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     """Imprecise Bayesian continual learning as a scikit-learn classifier.
 
+    A frame's columns may be numbers, truth values or categories, and values may be missing:
+    `ibcl.tabular` says what becomes of them. Arrays and sparse matrices hold numbers.
+
     Parameters
     ----------
     head
         ``"random_features"`` (x itself beside random functions of it: non-linear, and still learnt
-        without sampling), ``"linear"``, or ``"mlp"``.
+        without sampling), ``"linear"``, ``"mlp"``, or another one of `ibcl.networks.BUILDERS`.
     width
         Random features or hidden units. With more than two classes fewer random features are used
         if all classes' parameters would be more than 1,500.
-    priors
-        Standard deviations of the m zero-mean priors; one chosen on the first task where None.
-    inference
-        `DenseVI` where None (one class against the rest for more than two classes), `MeanFieldVI`
-        for the mlp.
-    pooling
-        ``"evidence"``, ``"wasserstein"`` or ``"mixture"``; evidence where None, wasserstein for the
-        mlp.
+    priors, inference, pooling, continual, d
+        As in `ibcl.IBCL`; where None the best for the head, chosen on the first task.
     preference
         Weights of the tasks, as in `ibcl.Preference.parse`; None weighs all tasks learnt equally.
-    continual
-        Learn a task from the previous task's posteriors; where None only for the mlp.
-    d, alpha
+    alpha
         As in `ibcl.IBCL`.
+    class_weight
+        ``"balanced"``, or weights by class; None lets every sample count once.
     random_state
         Seed of the random features and of whatever inference draws.
 
     Attributes
     ----------
     learner_
-        The `ibcl.IBCL` behind it; it sees standardised features and classes 0, 1, ...
+        The `ibcl.IBCL` behind it, which takes the same frames and gives the same classes.
+    schema_
+        The `ibcl.tabular.Schema` of the first task.
     classes_, n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
@@ -66,13 +58,44 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     >>> classifier = IBCLClassifier(width=64)
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 0] > 0, "yes", "no"), task="first")
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 1] > 0, "yes", "no"), task="second")
-    >>> classifier.set_preference({"first": 0.9, "second": 0.1}).predict([[2.0, -1.0]])
+    >>> classifier.predict([[1.0, -2.0]], preference={"first": 0.9, "second": 0.1})
     array(['yes'], dtype='<U3')
-    >>> classifier.set_preference("second").predict([[2.0, -1.0]])
+    >>> classifier.set_preference("second").predict([[1.0, -2.0]])
     array(['no'], dtype='<U3')
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike, task: Any = None) -> Self:
+    def __init__(
+        self,
+        head: str = "random_features",
+        *,
+        width: int = 256,
+        priors: Sequence[float] | None = None,
+        inference: Inference | None = None,
+        pooling: str | Routed | None = None,
+        preference: Any = None,
+        continual: bool | None = None,
+        d: float | None = None,
+        alpha: float = 0.01,
+        class_weight: str | Mapping[Any, float] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        super().__init__(
+            head,
+            width=width,
+            priors=priors,
+            inference=inference,
+            pooling=pooling,
+            preference=preference,
+            continual=continual,
+            d=d,
+            alpha=alpha,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, task: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Forget everything and learn X, y: one task, or one for each name in `task`.
 
         Parameters
@@ -80,30 +103,45 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         task
             A task's name, or an array of them, one a sample; tasks are learnt in the order of
             first appearance.
+        sample_weight
+            How often each sample counts.
         """
         self._forget()
-        return self._fit(X, y, None, task)
+        return self._fit(X, y, None, task, sample_weight)
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, task: Any = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        task: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn new tasks on top of the earlier ones.
+        """Learn new tasks on top of the earlier ones, or further batches of these.
 
         Parameters
         ----------
         classes
             All classes any task will have; the first call's labels where not given.
         task
-            A new name or an array of them, one a sample; ``"task 1"``, ``"task 2"``, ... if None.
+            A name or an array of them, one a sample; ``"task 1"``, ``"task 2"``, ... if None. The
+            samples of a task learnt before are added to it.
+        sample_weight
+            How often each sample counts.
         """
-        return self._fit(X, y, classes, task)
+        return self._fit(X, y, classes, task, sample_weight)
 
-    def _fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, task: Any) -> Self:
+    def _fit(
+        self, X: Any, y: Any, classes: ArrayLike | None, task: Any, sample_weight: Any
+    ) -> Self:
         first = not hasattr(self, "learner_")
-        features, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
+        table, given = self._checked(X, y)
+        labels = column_or_1d(given, warn=True)
         check_classification_targets(labels)
+        weights = sample_weights(labels, sample_weight, self.class_weight)
+        known = labels if weights is None else labels[weights > 0]
         if first:
-            self.classes_ = np.unique(labels if classes is None else classes)
+            self.classes_ = np.unique(known if classes is None else classes)
             if len(self.classes_) < 2:
                 raise ValueError(
                     "A classifier needs samples of at least two classes, but there is only one "
@@ -113,65 +151,44 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"classes {np.unique(classes)} differ from the first call's {self.classes_}."
             )
-        unseen = np.setdiff1d(labels, self.classes_)
+        unseen = np.setdiff1d(known, self.classes_)
         if len(unseen):
             raise ValueError(
                 f"y holds the classes {unseen.tolist()}, but {self.classes_.tolist()} were fixed "
                 "by the first call; name all classes there with classes=."
             )
-        codes = torch.as_tensor(np.searchsorted(self.classes_, labels))
-        outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        return self._learn(features, codes, self._split(task, len(labels)), outputs)
+        return self._learn(table, labels, task, weights, classes=self.classes_)
 
-    def _decide(
-        self, network: FlatNetwork, data: TaskData
-    ) -> tuple[Sequence[float], Likelihood, Inference]:
-        binary = len(self.classes_) == 2
-        closed_form: DenseVI = DenseVI() if binary else OneVsRestVI()
-        inference: Inference = closed_form if self.head != "mlp" else MeanFieldVI()
-        if self.inference is not None:
-            inference = self.inference
-        likelihood: Likelihood = Bernoulli() if binary else Categorical()
-        if not binary and isinstance(inference, OneVsRestVI):
-            likelihood = OneVsRest()
-        if self.priors is not None:
-            return self.priors, likelihood, inference
-        if self.head == "mlp":
-            return [MLP_PRIOR_STD], likelihood, inference
-        zero = torch.zeros(network.dimension)
-        result = replace(closed_form, tolerance=0.1).infer(
-            network,
-            Bernoulli() if binary else OneVsRest(),
-            [DiagonalGaussian(zero, torch.full_like(zero, std)) for std in PRIOR_STDS],
-            TaskData(data.x, data.y.float() if binary else data.y),
-        )
-        return [PRIOR_STDS[int(np.argmax(result.objectives))]], likelihood, inference
-
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+    def decision_function(self, X: ArrayLike, preference: Any = None) -> NDArray[np.float64]:
         """Return the model's logits: shape (n,) for two classes, (n, classes) for more."""
-        inputs = self._checked(X)
-        logits: NDArray[np.float64] = self._predictor().outputs(inputs).numpy()
+        model = self._model(preference)
+        logits: NDArray[np.float64] = model.outputs(self._checked(X)[0])[0].double().numpy()
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the most probable classes under the current preference's model."""
-        decision = self.decision_function(X)
-        index = (decision > 0).astype(int) if decision.ndim == 1 else decision.argmax(1)
-        labels: NDArray[Any] = self.classes_[index]
+    def predict(self, X: ArrayLike, preference: Any = None) -> NDArray[Any]:
+        """Return the most probable classes.
+
+        Parameters
+        ----------
+        preference
+            Whose model to ask, as in `ibcl.Preference.parse`; the estimator's own where None.
+        """
+        probabilities = self.predict_proba(X, preference)
+        labels: NDArray[Any] = self.classes_[probabilities.argmax(1)]
         return labels
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return class probabilities of the current preference's model, shape (n, classes)."""
-        inputs = self._checked(X)
-        predictor = self._predictor()
-        likelihood = predictor.model.likelihood
-        assert isinstance(likelihood, Bernoulli | Categorical)
-        probabilities: NDArray[np.float64] = likelihood.probabilities(
-            predictor.outputs(inputs)
-        ).numpy()
+    def predict_proba(self, X: ArrayLike, preference: Any = None) -> NDArray[np.float64]:
+        """Return class probabilities, shape (n, classes).
+
+        Parameters
+        ----------
+        preference
+            Whose model to ask, as in `ibcl.Preference.parse`; the estimator's own where None.
+        """
+        model = self._model(preference)
+        probabilities: NDArray[np.float64] = model.predict_proba(self._checked(X)[0])
         return probabilities
 
-    def credal_bounds(self, X: ArrayLike) -> Bounds:
-        """Return lower and upper class probabilities over the credal set of all tasks."""
-        inputs = self._checked(X)
-        return self._predictor().model.credal_bounds(inputs.numpy())
+    def credal_bounds(self, X: ArrayLike, preference: Any = None) -> Bounds:
+        """Return lower and upper class probabilities, of all tasks and the served model."""
+        return self._model(preference).credal_bounds(self._checked(X)[0])

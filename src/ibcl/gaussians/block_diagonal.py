@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ibcl.gaussians.dense import (
     ROUNDING,
-    DenseNatural,
     bures_barycentre,
     cholesky,
     from_triangles,
@@ -82,11 +81,10 @@ class BlockDiagonalNatural(NaturalParameters):
         """Return the Gaussian with these blocks, in float64, and that mean."""
         return BlockDiagonalGaussian(mean, self.blocks, self.positions)
 
-    def dense(self) -> DenseNatural:
-        """Return the same with the precision as a matrix."""
+    def _matrix(self) -> Tensor:
         precision = torch.zeros(self.dimension, self.dimension, dtype=torch.float64)
         precision[self.positions[:, :, None], self.positions[:, None, :]] = self.blocks
-        return DenseNatural(self.linear, precision)
+        return precision
 
     def precision_diagonal(self) -> Tensor:
         """Return the diagonal of P."""
@@ -239,7 +237,8 @@ class BlockDiagonalGaussian(Gaussian):
         """Return the Gaussian that `tensors` came from."""
         rest = dict(tensors)
         positions = rest.pop("positions", torch.empty(0))
-        found = cls(*tensors_named(rest, "mean", "blocks"), positions)
+        mean, blocks = tensors_named(rest, "mean", "blocks")
+        found = cls(mean, blocks, positions)
         check_dimension(found, dimension)
         return found
 

@@ -109,12 +109,14 @@ class DenseNatural(NaturalParameters):
         values, vectors = torch.linalg.eigh((scaled + scaled.T) / 2)
         if float(values[0]) < -ROUNDING:
             return None
-        return vectors * values.clamp(min=0).sqrt() * safe[:, None]
+        factor: Tensor = vectors * values.clamp(min=0).sqrt() * safe[:, None]
+        return factor
 
 
 def row_norms(factor: Tensor) -> Tensor:
     """Lengths of the rows, along the last axis, never zero; float32."""
-    return factor.norm(dim=-1).clamp(min=1e-30).float()
+    norms: Tensor = torch.linalg.vector_norm(factor, dim=-1)
+    return norms.clamp(min=1e-30).float()
 
 
 def from_triangles(triangles: Tensor, size: int) -> Tensor:
@@ -211,9 +213,10 @@ def cholesky(precision: Tensor) -> Tensor:
     asymmetry = float((precision - precision.mT).abs().max())
     if asymmetry > 1e-5 * float(precision.abs().max()):
         raise ValueError("precision must be symmetric.")
-    factor, failure = torch.linalg.cholesky_ex(precision.double())
-    if bool(failure.any()):
+    found = torch.linalg.cholesky_ex(precision.double())
+    if bool(found.info.any()):
         raise ImproperError("precision must be positive definite.")
+    factor: Tensor = found.L
     return factor
 
 

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ibcl.gaussians.dense import DenseGaussian, DenseNatural
 from ibcl.gaussians.distribution import (
     LOG_TWO_PI,
     Distribution,
@@ -85,9 +84,8 @@ class DiagonalNatural(NaturalParameters):
             share,
         )
 
-    def dense(self) -> DenseNatural:
-        """Return the same with the precision as a matrix."""
-        return DenseNatural(self.linear, torch.diag(self.precision))
+    def _matrix(self) -> Tensor:
+        return torch.diag(self.precision)
 
     def as_diagonal(self) -> DiagonalNatural:
         """Return itself."""
@@ -168,10 +166,6 @@ class DiagonalGaussian(Gaussian):
         found = cls(mean, std)
         check_dimension(found, dimension)
         return found
-
-    def dense(self) -> DenseGaussian:
-        """Return the same distribution with a full precision matrix."""
-        return self.natural_parameters().dense().around(self.mean.double())
 
     def as_diagonal(self) -> DiagonalGaussian:
         """Return itself."""

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ibcl.gaussians.dense import DenseNatural
 from ibcl.gaussians.diagonal import DiagonalNatural
 from ibcl.gaussians.distribution import Distribution, Gaussian, barycentre, check_dimension
 from ibcl.gaussians.natural import NaturalParameters
@@ -60,7 +59,7 @@ class IndependentNatural(NaturalParameters):
 
     def precision_times(self, columns: Tensor) -> Tensor:
         """P X, component by component."""
-        parts = zip(self.components, columns.split(list(self.sizes)), strict=True)
+        parts = zip(self.components, torch.split(columns, list(self.sizes)), strict=True)
         return torch.cat([component.precision_times(part) for component, part in parts])
 
     def mean(self) -> Tensor:
@@ -77,11 +76,6 @@ class IndependentNatural(NaturalParameters):
         parts = [component.proper() for component in self.components]
         cut = sum(share * part.dimension for part, share in parts)
         return IndependentNatural([part for part, _ in parts]), cut / self.dimension
-
-    def dense(self) -> DenseNatural:
-        """Return the same with the precision as a matrix."""
-        blocks = [component.dense().precision for component in self.components]
-        return DenseNatural(self.linear, torch.block_diag(*blocks))
 
     def as_diagonal(self) -> DiagonalNatural | None:
         """Return the same with the precision as a vector, if every component is diagonal."""

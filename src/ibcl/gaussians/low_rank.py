@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -21,9 +21,6 @@ from torch import Tensor
 
 from ibcl.gaussians.distribution import Gaussian, as_vector, check_dimension, tensors_named
 from ibcl.gaussians.natural import NaturalParameters, scale_rows
-
-if TYPE_CHECKING:
-    from ibcl.gaussians.dense import DenseNatural
 
 
 class LowRankNatural(NaturalParameters):
@@ -130,14 +127,11 @@ class LowRankNatural(NaturalParameters):
             return self.dense().around(mean)
         return LowRankGaussian(mean, *positive)
 
-    def dense(self) -> DenseNatural:
-        """Return the same with the precision as a matrix."""
-        from ibcl.gaussians.dense import DenseNatural
-
+    def _matrix(self) -> Tensor:
         factor = self.factor.double()
         precision = (factor * self.weights) @ factor.T
         precision.diagonal().add_(self.diagonal)
-        return DenseNatural(self.linear, precision)
+        return precision
 
     def precision_diagonal(self) -> Tensor:
         """Return the diagonal of P."""
@@ -201,8 +195,9 @@ class _Woodbury:
         self.root = diagonal.double().sqrt()
         self.factor = factor
         scaled = self.columns()
-        values, self.vectors = torch.linalg.eigh(scaled.T @ scaled)
-        self.gains = 1 + values.clamp(min=0)
+        values, vectors = torch.linalg.eigh(scaled.T @ scaled)
+        self.vectors: Tensor = vectors
+        self.gains: Tensor = 1 + values.clamp(min=0)
 
     def columns(self) -> Tensor:
         """A = diag(d)^−½ F; made when needed, since it is larger than all the rest."""
@@ -210,7 +205,7 @@ class _Woodbury:
 
     def _apply(self, rows: Tensor, inner: Tensor) -> Tensor:
         """(I − A V diag(inner) Vᵀ Aᵀ) for rows of shape (..., D)."""
-        columns = self.columns() @ self.vectors
+        columns: Tensor = self.columns() @ self.vectors
         return rows - ((rows @ columns) * inner) @ columns.T
 
     def covariance_times(self, rows: Tensor) -> Tensor:
@@ -224,7 +219,8 @@ class _Woodbury:
 
     def subtracted(self) -> Tensor:
         """G with Σ = diag(1/d) − G Gᵀ."""
-        return self.columns() @ self.vectors / self.gains.sqrt() / self.root[:, None]
+        directions: Tensor = self.columns() @ self.vectors
+        return directions / self.gains.sqrt() / self.root[:, None]
 
     @property
     def log_determinant(self) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from ibcl.gaussians.diagonal import DiagonalNatural
     from ibcl.gaussians.distribution import Gaussian
     from ibcl.gaussians.low_rank import LowRankNatural
+
+
+LARGEST_DENSE = 2**15
+"""Parameters up to which a family that needs no D×D matrix is turned into one that has it."""
 
 
 class ImproperError(ValueError):
@@ -58,7 +62,7 @@ class NaturalParameters(ABC):
         """Return the same as `other` in the form of this one; None where that cannot hold it."""
 
     @abstractmethod
-    def _plus(self, other: Self, weight: float) -> NaturalParameters:
+    def _plus(self, other: Any, weight: float) -> NaturalParameters:
         """Return self + weight · other, for an `other` that `embed` made."""
 
     @abstractmethod
@@ -110,7 +114,7 @@ class NaturalParameters(ABC):
             )
         embedded = self.embed(other)
         if embedded is not None:
-            return self._plus(embedded, weight)  # type: ignore[arg-type]
+            return self._plus(embedded, weight)
         widened = other.embed(self)
         if widened is not None:
             return widened._plus(other, weight)
@@ -129,11 +133,19 @@ class NaturalParameters(ABC):
         return self.scaled(float(weight))
 
     def dense(self) -> DenseNatural:
-        """Return the same with the precision as a matrix."""
+        """Return the same with the precision as a matrix, where it is not too large for one."""
         from ibcl.gaussians.dense import DenseNatural
 
-        precision = self.precision_times(torch.eye(self.dimension, dtype=torch.float64))
-        return DenseNatural(self.linear, precision)
+        if self.dimension > LARGEST_DENSE:
+            raise ValueError(
+                f"A matrix of {self.dimension} × {self.dimension} numbers is too large; stay in "
+                "families that need none."
+            )
+        return DenseNatural(self.linear, self._matrix())
+
+    def _matrix(self) -> Tensor:
+        """P as a matrix."""
+        return self.precision_times(torch.eye(self.dimension, dtype=torch.float64))
 
     def as_diagonal(self) -> DiagonalNatural | None:
         """Return the same with the precision as a vector; None where parameters correlate."""
@@ -176,7 +188,7 @@ class NaturalParameters(ABC):
         """Return what `half` kept: the precision, with a linear term of zero."""
         names = ", ".join(sorted(tensors))
         raise ValueError(
-            f"{cls.__name__} of {dimension} parameters has no compact form, but the file has {names}"
+            f"{cls.__name__} of {dimension} parameters has no compact form; it holds {names}"
         )
 
 

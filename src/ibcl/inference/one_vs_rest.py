@@ -3,9 +3,6 @@ r"""`DenseVI` for many classes, one class against the rest.
 Under the likelihood `OneVsRest` the C outputs of a linear head share neither a parameter nor a
 label, so the posterior of all D parameters is the product of C binary ones of dimension D/C: C
 small matrices to factorise in place of one that is C times as wide.
-
-A class that does not occur among a task's labels keeps its prior: the task was never asked about
-it, so that evidence comes from tasks that show the class and no other.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ibcl.gaussians import (
     BlockDiagonalGaussian,
@@ -94,12 +90,11 @@ class OneVsRestVI(DenseVI):
             _check_independent(natural, BlockDiagonalNatural(natural.linear, blocks, own))
             bound = 0.0
             for c, alone in enumerate(separated):
-                if alone.y is not None:
-                    task = TaskData(data.x, alone.y, data.weights)
-                    q = self._solve(features, task, alone.likelihood, prior, positions[c])
-                    means[c], blocks[c] = q.mean, q.precision
-                    bound += q.bound
-                    converged = converged and q.settled(self.tolerance)
+                task = TaskData(data.x, alone.y, data.weights)
+                q = self._solve(features, task, alone.likelihood, prior, positions[c])
+                means[c], blocks[c] = q.mean, q.precision
+                bound += q.bound
+                converged = converged and q.settled(self.tolerance)
                 if progress:
                     done = index * classes + c + 1
                     progress(Progress(done, len(priors) * classes, -bound / data.total_weight))

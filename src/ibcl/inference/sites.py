@@ -277,7 +277,7 @@ class SiteProblem:
     def _split(self, sites: Tensor) -> tuple[Tensor, Tensor]:
         """λ of shape (n, outputs, outputs) and ν of shape (n, outputs)."""
         n, outputs = self.samples, self.outputs
-        curvature, linear = sites.split([n * outputs**2, n * outputs])
+        curvature, linear = torch.split(sites, [n * outputs**2, n * outputs])
         return curvature.reshape(n, outputs, outputs), linear.reshape(n, outputs)
 
     def _outputs(self, theta: Tensor) -> Tensor:

@@ -13,17 +13,6 @@ from ibcl.likelihoods.likelihood import Likelihood, refusal
 from ibcl.likelihoods.quadrature import Expectations, spread_points
 
 
-def check_classes(y: Tensor, outputs: int) -> Tensor:
-    """Labels 0 to outputs − 1 as whole numbers, or a refusal."""
-    if outputs < 2:
-        raise ValueError("A likelihood of several classes needs at least two outputs.")
-    given = y.reshape(-1)
-    whole = given.long()
-    if not bool((whole == given).all()) or not bool(((whole >= 0) & (whole < outputs)).all()):
-        raise refusal(f"A network with {outputs} outputs classifies into 0 to {outputs - 1}", y)
-    return whole
-
-
 @dataclass(frozen=True)
 class Categorical(Likelihood):
     """Multi-class classification: p(y=c | f) = softmax(f)_c.
@@ -39,7 +28,13 @@ class Categorical(Likelihood):
 
     def check(self, y: Tensor, outputs: int) -> Tensor:
         """Labels 0 to outputs − 1, as whole numbers."""
-        return check_classes(y, outputs)
+        if outputs < 2:
+            raise ValueError(f"The likelihood {self.name!r} needs at least two outputs.")
+        given = y.reshape(-1)
+        whole = given.long()
+        if not bool((whole == given).all()) or not bool(((whole >= 0) & (whole < outputs)).all()):
+            raise refusal(f"A network with {outputs} outputs classifies into 0 to {outputs - 1}", y)
+        return whole
 
     def negative_log(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Cross entropy of each sample."""

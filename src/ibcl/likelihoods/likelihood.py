@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import torch
 from torch import Tensor
@@ -131,18 +131,25 @@ class Likelihood(ABC):
         """
         return None
 
+    @classmethod
+    def settings(cls) -> dict[str, type]:
+        """Names and types of the settings: the dataclass's fields."""
+        if not dataclasses.is_dataclass(cls):
+            return {}
+        hints = get_type_hints(cls)
+        return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
     def description(self) -> dict[str, Any]:
         """Name and settings, as plain values; `from_description` is the inverse."""
-        settings = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
-        return {"name": self.name, **settings}
+        return {"name": self.name, **{name: getattr(self, name) for name in self.settings()}}
 
 
 @dataclasses.dataclass(frozen=True)
 class Separated:
-    """The likelihood of one output alone, with its labels; none where they say nothing of it."""
+    """The likelihood of one output alone, with its labels."""
 
     likelihood: Likelihood
-    y: Tensor | None
+    y: Tensor
 
 
 def refusal(expected: str, y: Tensor) -> ValueError:

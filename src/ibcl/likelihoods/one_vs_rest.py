@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from ibcl.likelihoods.bernoulli import Bernoulli
-from ibcl.likelihoods.categorical import check_classes
-from ibcl.likelihoods.likelihood import Likelihood, Separated
+from ibcl.likelihoods.categorical import Categorical
+from ibcl.likelihoods.likelihood import Separated
 from ibcl.likelihoods.quadrature import Expectations, logistic_moments
 
 
 @dataclass(frozen=True)
-class OneVsRest(Likelihood):
+class OneVsRest(Categorical):
     """Multi-class labels as C binary ones: p(y=c | f) = s(f_c) / Σ_k s(f_k), s the logistic.
 
     Examples
@@ -27,12 +27,7 @@ class OneVsRest(Likelihood):
     """
 
     name: ClassVar[str] = "one_vs_rest"
-    classification: ClassVar[bool] = True
     quadrature_error: ClassVar[float] = 0.0
-
-    def check(self, y: Tensor, outputs: int) -> Tensor:
-        """Labels 0 to outputs − 1, as whole numbers."""
-        return check_classes(y, outputs)
 
     def negative_log(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Sum of the C binary cross entropies of each sample."""
@@ -62,13 +57,5 @@ class OneVsRest(Likelihood):
         )
 
     def separate(self, y: Tensor, outputs: int) -> Sequence[Separated]:
-        """Split into one Bernoulli a class; a class that never occurs is told nothing of.
-
-        A task without a class has not been asked about it: that none of its samples belongs to
-        the class is how the task was made, and would speak against what other tasks say of it.
-        """
-        present = set(torch.unique(y).tolist())
-        return [
-            Separated(Bernoulli(), (y == c).float() if c in present else None)
-            for c in range(outputs)
-        ]
+        """Split into one Bernoulli a class."""
+        return [Separated(Bernoulli(), (y == c).float()) for c in range(outputs)]

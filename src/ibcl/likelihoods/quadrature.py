@@ -119,7 +119,8 @@ def spread_points(mean: Tensor, covariance: Tensor) -> Tensor:
     # covariance a little short of positive, and it moves smoothly with the covariance.
     values, vectors = torch.linalg.eigh(covariance)
     root = (vectors * values.clamp(min=0).sqrt()[:, None]) @ vectors.transpose(1, 2)
-    return mean[:, None] + _like(_standard_points(mean.shape[1]), mean) @ root
+    points: Tensor = mean[:, None] + _like(_standard_points(mean.shape[1]), mean) @ root
+    return points
 
 
 def expectations_by_quadrature(
@@ -159,7 +160,8 @@ def expectations_by_quadrature(
         ]
 
     def average(values: Tensor) -> Tensor:
-        return torch.tensordot(weights, values.detach(), 1)
+        averaged: Tensor = torch.tensordot(weights, values.detach(), 1)
+        return averaged
 
     curvature = torch.stack([average(row) for row in rows], 1)
     return Expectations(average(loss), -average(slope), (curvature + curvature.transpose(1, 2)) / 2)

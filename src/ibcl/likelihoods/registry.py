@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -73,9 +72,7 @@ def from_description(description: Mapping[str, Any]) -> Likelihood:
     """
     settings = dict(description)
     likelihood = _known(settings.pop("name", None))
-    hints = get_type_hints(likelihood)
-    fields = dataclasses.fields(likelihood) if dataclasses.is_dataclass(likelihood) else ()
-    expected = {field.name: hints[field.name] for field in fields}
+    expected = likelihood.settings()
     if settings.keys() != expected.keys():
         raise ValueError(
             f"The likelihood {likelihood.name!r} has the settings {sorted(expected)}, but the "

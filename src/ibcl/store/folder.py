@@ -13,6 +13,7 @@ the first, saving again succeeds. One writer holds the folder's lock; readers ne
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
@@ -162,12 +163,17 @@ def save(
     """
     folder = local(path)
     storage = posteriors.check_storage(learner.storage if storage is None else storage)
-    manifest, files = describe(learner.snapshot(), storage)
+    try:
+        manifest, files = describe(learner.snapshot(), storage)
+    except RecursionError:
+        raise StoreError(
+            "This learner cannot be saved: its metadata is nested too deeply."
+        ) from None
     encoded = manifest.encode()
     check_writable(learner, path, overwrite)
     with folder.lock():
-        present = check_writable(learner, path, overwrite)
         version = folder.version(FILE_NAME)
+        present = check_writable(learner, path, overwrite)
         # A damaged manifest does not say what it needs: then nothing is removed beforehand.
         known = present is not None or version is None
         before = set(present.names) if present else set()
@@ -178,7 +184,10 @@ def save(
             folder.replace(FILE_NAME, encoded, version)
         learner.storage = storage
         learner.revisions[folder.place] = manifest.checksum
-        _clean(folder, set(manifest.names))
+        try:
+            _clean(folder, set(manifest.names))
+        except StoreError as error:
+            warnings.warn(f"{error} The next save removes what is no longer needed.", stacklevel=2)
 
 
 def _write_missing(folder: Storage, files: Iterable[NamedFile], trusted: set[str]) -> None:
@@ -215,9 +224,9 @@ def check_writable(
     names = folder.names()
     foreign = _foreign(names, everywhere=FILE_NAME not in names)
     if foreign:
+        what = "no part of a knowledge base" if names[foreign] else "not a plain file"
         raise StoreError(
-            f"{folder} holds {printable(foreign)}, which is no part of a knowledge base; choose a "
-            "folder of its own."
+            f"{folder} holds {printable(foreign)}, which is {what}; choose a folder of its own."
         )
     if FILE_NAME not in names:
         return None
@@ -311,7 +320,7 @@ def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> 
         learner = IBCL(
             module,
             priors or None,
-            manifest.inference and rebuild_inference(manifest.inference),
+            None if manifest.inference is None else rebuild_inference(manifest.inference),
             restore_pooling(manifest.pooling, manifest.pooling_settings),
             manifest.d,
             manifest.alpha,

@@ -15,7 +15,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
 
 from ibcl.errors import StoreError
 from ibcl.files import KNOWLEDGE_BASE, MANIFEST
@@ -46,6 +54,24 @@ Setting = int | float | bool | str | None
 Settings = Annotated[dict[Word, Setting], Field(max_length=100)]
 
 
+def _longest_list(value: Any) -> int:
+    """Return the length of the longest list in a network's description."""
+    if isinstance(value, dict):
+        return max(map(_longest_list, value.values()), default=0)
+    return max([len(value), *map(_longest_list, value)]) if isinstance(value, list) else 0
+
+
+def _bounded(specification: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if len(json.dumps(specification)) > LONGEST_SPECIFICATION:
+        raise ValueError("the network's description is too long")
+    if _longest_list(specification) > MOST_LAYERS:
+        raise ValueError(f"the network's description has more than {MOST_LAYERS} layers")
+    return specification
+
+
+Specification = Annotated[dict[str, JsonValue], AfterValidator(_bounded)]
+
+
 class Entry(BaseModel):
     """Strict and immutable: nothing is converted, nothing unknown is let in."""
 
@@ -59,25 +85,17 @@ class FileEntry(Entry):
     bytes: Annotated[int, Field(gt=0, lt=2**40)]
     base: Hash | None = None
     """The Gaussian whose precision is to be added to the one in the file."""
-    family: str | None = None
+    family: Word | None = None
     """The family of Gaussians in the file, with ``:float16`` if compact; None in older folders."""
 
 
 class NetworkEntry(Entry):
     """How to rebuild the network, and what θ does not cover of it."""
 
-    specification: dict[str, JsonValue] | None
+    specification: Specification | None
     fingerprint: Hash
     dimension: Annotated[int, Field(gt=0, le=LARGEST_NETWORK)]
     frozen: FileEntry | None
-
-    @model_validator(mode="after")
-    def _bounded(self) -> NetworkEntry:
-        if len(json.dumps(self.specification)) > LONGEST_SPECIFICATION:
-            raise ValueError("the network's description is too long")
-        if _longest_list(self.specification) > MOST_LAYERS:
-            raise ValueError(f"the network's description has more than {MOST_LAYERS} layers")
-        return self
 
 
 class InferenceEntry(Entry):
@@ -240,13 +258,6 @@ class Manifest(Entry):
                 "characters, finite numbers, and lists and mappings that are not nested deeply"
             )
         return data
-
-
-def _longest_list(value: Any) -> int:
-    """Return the length of the longest list in a network's description."""
-    if isinstance(value, dict):
-        return max(map(_longest_list, value.values()), default=0)
-    return max([len(value), *map(_longest_list, value)]) if isinstance(value, list) else 0
 
 
 def _check_positions(task: TaskEntry, priors: int, stored: int) -> int:

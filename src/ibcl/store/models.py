@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ibcl.errors import reason
 from ibcl.encoding import Encoder
+from ibcl.errors import reason
 from ibcl.gates import Gate
 from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
@@ -33,7 +33,7 @@ from ibcl.store.description import (
     restore_likelihood,
 )
 from ibcl.store.files import StoreError, read_regular, sha256, write_atomically
-from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, one_sentence
+from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, Specification, one_sentence
 from ibcl.tasks import as_inputs
 from ibcl.view import append_task_id
 
@@ -56,7 +56,7 @@ class ModelEntry(Entry):
     likelihood: LikelihoodEntry
     alpha: Annotated[float, Field(gt=0, lt=1)]
     seed: int
-    network: dict[str, JsonValue] | None
+    network: Specification | None
     fingerprint: Hash
     pooling: str
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
@@ -91,7 +91,9 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
             network=network.specification,
             fingerprint=network.fingerprint,
             encoder=describe_encoder(model.encoder),
-            temperature=predictor.gate.temperature if isinstance(predictor, RoutedNetworks) else None,
+            temperature=predictor.gate.temperature
+            if isinstance(predictor, RoutedNetworks)
+            else None,
             **model.provenance(),
         )
     except ValidationError as error:
@@ -100,7 +102,7 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
         fixed = {f"{_FIXED}{name}": value for name, value in network.frozen_state.items()}
         kept = {**predictor.tensors(), **fixed}
     else:
-        kept = model.module().state_dict()
+        kept = {**predictor.tensors(), **network.frozen_state}
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
     contents = entry.model_dump(mode="json")
     contents["checksum"] = _checksum(tensors, contents)
@@ -163,9 +165,7 @@ def _encode(
     return append_task_id(inputs, task, tasks, size)
 
 
-def _single(
-    flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]
-) -> SingleNetwork:
+def _single(flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]) -> SingleNetwork:
     shapes = zip(flat.names, flat.shapes, strict=True)
     if any(tensors[name].shape != shape for name, shape in shapes):
         raise ValueError("a parameter has another shape")

@@ -10,7 +10,7 @@ import os
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -164,6 +164,8 @@ class LocalFolder:
             status = (self.folder / name).lstat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise StoreError(f"Cannot read {self.folder}: {reason(error)}.") from error
         return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
     def replace(self, name: str, data: bytes, version: str | None) -> None:
@@ -216,7 +218,9 @@ class LocalFolder:
         try:
             yield
         finally:
-            held.release()
+            # The lock ends with its file's descriptor at the latest, and what was saved is saved.
+            with suppress(OSError):
+                held.release()
 
     def _check_lock(self) -> None:
         path = self.folder / LOCK

@@ -1,0 +1,31 @@
+"""Predictions of many users for a table of any length, in one pass and bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ibcl.cli.knowledge_bases import load_tabular, text_columns
+from ibcl.cli.output import count, emit
+from ibcl.cli.predictions import predictions_of_many
+from ibcl.cli.preferences import read_users
+from ibcl.cli.tables import check_output, read_blocks, table_writer
+
+
+def write_predictions_of_many(
+    knowledge_base: Path, file: Path, preferences: Path, output: Path, force: bool, as_json: bool
+) -> None:
+    """Write one row a user and row of the file."""
+    check_output(output, force, inputs=[file, preferences])
+    learner, schema = load_tabular(knowledge_base)
+    users = read_users(preferences, learner.tasks)
+    blocks = read_blocks(file, text_columns(schema))
+    written = 0
+    with table_writer(output, force) as write:
+        for block in predictions_of_many(learner, schema, blocks, *users):
+            write(block)
+            written += len(block)
+    emit(
+        {"users": len(users.names), "rows": written // len(users.names), "output": output},
+        as_json,
+        f"{count(written, 'prediction')} for {count(len(users.names), 'user')} are in {output}.",
+    )
