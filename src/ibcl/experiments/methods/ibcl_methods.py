@@ -230,9 +230,11 @@ class RoutedEvidence(IBCLMethod):
 
 
 class RoutedMeanField(MeanFieldIBCL):
-    """The paper's network and posteriors, with a routed barycentre instead of one.
+    """The paper's network and posteriors behind a gate.
 
-    The gate needs statistics of its own, the moments of the classes' features.
+    With tasks learnt apart and ``support=1`` every task has its own network; learnt in a chain the
+    networks are alike enough for barycentres, which support each other. The gate needs statistics
+    of its own, the moments of the classes' features.
 
     Parameters
     ----------
