@@ -27,8 +27,8 @@ from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.moments import LARGEST_SUMMED
 from ibcl.networks import FlatNetwork, random_features
-from ibcl.pooling import PoolingRule, pooling_rule
-from ibcl.routing import Routed, has_bias
+from ibcl.pooling import PoolingRule, Routed, pooling_rule
+from ibcl.pooling.routed import has_bias
 from ibcl.tasks import TaskData
 
 # Tried on the first task, in units of the features' size; the evidence says which one fits.

@@ -28,10 +28,9 @@ from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import split_weights
+from ibcl.pooling import Routed, pooled, split_weights
 from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork, head_means
 from ibcl.preference import Preference, preference_matrix
-from ibcl.routing import Routed
 from ibcl.tasks import TaskData, as_task
 from ibcl.view import View, append_task_id
 
@@ -684,10 +683,10 @@ def make_model(
         extremes = partial(_heads, rule, knowledge, vector)
         distribution: Callable[[], Distribution] = partial(rule.pool, knowledge, weights)
     else:
-        theta = rule.means(knowledge, weights.unsqueeze(0))[0]
-        predictor = SingleNetwork(view.network, view.answers, theta)
+        q = pooled(rule, knowledge, weights)
+        predictor = SingleNetwork(view.network, view.answers, q.mean)
         extremes = partial(_posteriors, knowledge)
-        distribution = partial(rule.pool, knowledge, weights)
+        distribution = q.distribution
     return Model(
         predictor,
         parsed,

@@ -18,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibcl.pooling import split_weights
+from ibcl.pooling import Routed, split_weights
 from ibcl.predictors import RoutedNetworks, SingleNetwork, head_means
-from ibcl.routing import Routed
 from ibcl.view import View
 
 # Users whose answers are divided while they are still in the processor's cache.

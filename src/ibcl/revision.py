@@ -22,8 +22,7 @@ from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
 from ibcl.moments import Moments
-from ibcl.pooling import EvidenceWarning
-from ibcl.routing import Routed
+from ibcl.pooling import EvidenceWarning, Routed
 
 REBASE = "rebase"
 

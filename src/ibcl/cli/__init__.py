@@ -27,6 +27,8 @@ COMMANDS = {
     "score": "ibcl.cli.score:score",
     "forget": "ibcl.cli.forget:forget",
     "merge": "ibcl.cli.merge:merge",
+    "serve": "ibcl.cli.serve:serve",
+    "token": "ibcl.cli.serve:token",
     "bench": "ibcl.cli.bench:bench",
     "ablate": "ibcl.cli.bench:ablate",
     "tune": "ibcl.cli.bench:tune",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from importlib import import_module
 
 
 def _networks() -> Iterable[str]:
@@ -20,8 +19,6 @@ def _inferences() -> Iterable[str]:
 
 
 def _poolings() -> Iterable[str]:
-    # One rule lives in a module of its own, which registers it.
-    import_module("ibcl.routing")
     from ibcl.pooling import RULES
 
     return RULES

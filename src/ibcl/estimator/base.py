@@ -18,8 +18,8 @@ from ibcl.inference import Inference
 from ibcl.learner import IBCL
 from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
+from ibcl.pooling import Routed
 from ibcl.preference import Preference
-from ibcl.routing import Routed
 from ibcl.tabular import Schema, head_names, make_head, outputs_for
 from ibcl.tabular.values import Numbers
 

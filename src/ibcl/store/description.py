@@ -27,7 +27,7 @@ from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.likelihoods import from_description as likelihood_of
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.routing import Routed
+from ibcl.pooling import Routed
 from ibcl.store import posteriors
 from ibcl.store.files import StoreError, check, file_name, sha256
 from ibcl.store.manifest import (

@@ -1,0 +1,49 @@
+"""Logs: one JSON object a line on standard error, and never a feature, a label or a preference."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+LOGGER = logging.getLogger("ibcl.serve")
+
+
+class JsonLines(logging.Formatter):
+    """Write a record as one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        facts = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        return json.dumps(facts, default=str)
+
+
+def start_logging(level: int = logging.INFO) -> None:
+    """Send the service's and the web server's events to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("ibcl.serve", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level if name == "ibcl.serve" else logging.WARNING)
+        logger.propagate = False
+
+
+def report(event: str, level: int = logging.INFO, **facts: Any) -> None:
+    """Log an event with its facts."""
+    LOGGER.log(level, event, extra={"facts": facts})
+
+
+def report_fault(error: BaseException, **facts: Any) -> None:
+    """Log where a fault happened; not its message, which may quote what a user sent."""
+    frames = traceback.extract_tb(error.__traceback__)[-5:]
+    where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
+    report("fault", logging.ERROR, error=type(error).__name__, where=where, **facts)

@@ -1,0 +1,296 @@
+"""What goes over the wire, for the service, its OpenAPI document and its client alike."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
+
+from ibcl.serve.settings import LARGEST_PREFERENCE, LARGEST_ROWS
+
+Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+User = Annotated[
+    str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._@:+-]+$")
+]
+VersionName = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,64}$")]
+Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+Value = StrictBool | Whole | Finite | Annotated[str, StringConstraints(max_length=10_000)] | None
+Row = dict[Name, Value]
+Rows = Annotated[list[Row], Field(min_length=1, max_length=LARGEST_ROWS)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Weights = Annotated[dict[Name, Weight], Field(min_length=1, max_length=LARGEST_PREFERENCE)]
+Label = StrictBool | Whole | Finite | Annotated[str, StringConstraints(max_length=1000)]
+Labels = Annotated[list[Label], Field(min_length=1, max_length=LARGEST_ROWS)]
+
+
+class Message(BaseModel):
+    """Nothing unknown is let in."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Error(Message):
+    """Why something was not done."""
+
+    error: str
+
+
+class Health(Message):
+    """The process is there."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(Message):
+    """Requests can be answered."""
+
+    status: Literal["ready"] = "ready"
+    version: str
+
+
+class Tasks(Message):
+    """The knowledge base that is served."""
+
+    tasks: list[str]
+    """In order of learning."""
+    version: str
+    columns: list[str]
+    classes: list[Any] | None
+    """None for regression."""
+    pooling: str
+    samples: dict[str, int]
+    """Samples that each task was learnt from."""
+
+
+class Prediction(Message):
+    """What every request for predictions may say."""
+
+    rows: Rows
+    version: VersionName | None = None
+    bounds: StrictBool = False
+    """Lower and upper probabilities over the credal set."""
+    uncertainty: StrictBool = False
+    """Total, aleatoric and epistemic uncertainty."""
+    routing: StrictBool = False
+    """Each task's share in the prediction, and how far the row is from all tasks."""
+
+
+class PredictByPreference(Prediction):
+    """Rows, and the preference to predict them with."""
+
+    preference: Weights
+
+
+class PredictByUser(Prediction):
+    """Rows, and the user whose stored preference to predict them with."""
+
+    user: User
+
+
+class Bounds(Message):
+    """One entry a row and class, or a row and output."""
+
+    lower: list[list[float]]
+    upper: list[list[float]]
+
+
+class Uncertainty(Message):
+    """One entry a row."""
+
+    total: list[float]
+    aleatoric: list[float]
+    epistemic: list[float]
+
+
+class Routing(Message):
+    """One entry a row."""
+
+    shares: list[dict[str, float]]
+    novelty: list[float]
+
+
+class Predictions(Message):
+    """One entry a row."""
+
+    predictions: list[Any]
+    probabilities: list[list[float]] | None
+    """In the order of the classes; None for regression."""
+    classes: list[Any] | None
+    version: str
+    preference: dict[str, float]
+    """The preference that was used, over all tasks."""
+    filled: dict[str, float]
+    """Tasks that the preference did not name, and the weight they got."""
+    dropped: dict[str, float]
+    """Tasks that the stored preference names and that are gone, and the weight they had."""
+    bounds: Bounds | None = None
+    uncertainty: Uncertainty | None = None
+    routing: Routing | None = None
+
+
+class PreferenceChange(Message):
+    """A preference to store."""
+
+    preference: Weights
+    share_of_new_tasks: Annotated[float, Field(ge=0, lt=1, strict=True)] | None = None
+    """Weight of each task that is learnt later; the service's own without one."""
+
+
+class StoredPreference(Message):
+    """A user's preference, over all tasks there are now."""
+
+    user: str
+    preference: dict[str, float]
+    filled: dict[str, float]
+    dropped: dict[str, float]
+    share_of_new_tasks: float | None
+    std: dict[str, float] | None
+    """How sure each weight is, where it was inferred."""
+    version: str
+    changed: datetime
+
+
+class HistoryEntry(Message):
+    """A preference that a user had."""
+
+    preference: dict[str, float]
+    """Empty where it was deleted."""
+    source: str
+    changed: datetime
+
+
+class History(Message):
+    """The newest first."""
+
+    user: str
+    entries: list[HistoryEntry]
+
+
+class Examples(Message):
+    """What a user did: rows they dealt with, and what came of them."""
+
+    rows: Rows
+    labels: Labels | None = None
+    """One a row, where known."""
+    clicked: Annotated[list[StrictBool], Field(min_length=1, max_length=LARGEST_ROWS)] | None = None
+    """Which of the rows shown the user chose; the others say nothing."""
+
+
+class Feedback(Examples):
+    """Examples to infer and store a user's preference from."""
+
+    store: StrictBool = True
+    """False only tells what would be stored."""
+    forgetting: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
+    """Factor by which older examples count less with every new one; the service's own without."""
+    restart: StrictBool = False
+    """True forgets all earlier examples."""
+
+
+class InferredPreference(Message):
+    """A preference inferred from examples: its mean, and how sure it is."""
+
+    preference: dict[str, float]
+    std: dict[str, float]
+    examples: int
+    """Examples that counted."""
+    version: str
+
+
+class ModelRequest(Message):
+    """A model to download."""
+
+    preference: Weights
+    format: Literal["safetensors", "onnx"] = "safetensors"
+    version: VersionName | None = None
+
+
+class Version(Message):
+    """A version of the knowledge base."""
+
+    version: str
+    tasks: list[str]
+    active: bool
+    newest: bool
+
+
+class VersionList(Message):
+    """The oldest first."""
+
+    versions: list[Version]
+    following: bool
+    """Whether new versions become active by themselves."""
+
+
+class TokenRequest(Message):
+    """Whose token to make; an administrator's without a user."""
+
+    user: User | None = None
+
+
+class NewToken(Message):
+    """A token; this is the only time it is shown."""
+
+    token: str
+
+
+class Token(Message):
+    """What can be told of a token."""
+
+    id: str
+    user: str | None
+    created: datetime
+
+
+class TokenList(Message):
+    """The oldest first."""
+
+    tokens: list[Token]
+
+
+class Example(Message):
+    """A row that the explorer shows."""
+
+    task: str
+    label: Any
+    row: dict[str, Any]
+
+
+class Overview(Message):
+    """What the explorer shows at first."""
+
+    version: str
+    tasks: list[str]
+    columns: list[str]
+    classes: list[Any] | None
+    knowledge_base: str
+    validation: dict[str, int]
+    """Rows to measure on, by task."""
+    examples: list[Example]
+
+
+class MeasurementRequest(Message):
+    """A preference to measure the model of."""
+
+    preference: Weights
+    version: VersionName | None = None
+
+
+class Measurement(Message):
+    """Scores by task: accuracy, or R² for regression."""
+
+    version: str
+    scores: dict[str, float]
+    weighted: float | None
+    """Their average by the preference's weights, over the tasks with rows to measure on."""
+
+
+class Front(Message):
+    """Scores by task along the line between two vertices, and at all vertices."""
+
+    version: str
+    tasks: list[str]
+    between: dict[str, list[float]]
+    vertices: dict[str, list[float]]

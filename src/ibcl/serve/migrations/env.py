@@ -1,0 +1,13 @@
+"""What alembic runs for every migration: on the connection it is given."""
+
+from alembic import context
+
+from ibcl.serve.database import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

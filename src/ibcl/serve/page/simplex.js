@@ -1,0 +1,114 @@
+"use strict";
+// Weights that stay on the simplex while one of them is moved.
+
+const Simplex = {
+  uniform(count) {
+    return Array.from({ length: count }, () => 1 / count);
+  },
+
+  vertex(count, position) {
+    return Array.from({ length: count }, (_, k) => (k === position ? 1 : 0));
+  },
+
+  // One weight is set; the others keep their proportions, or share alike where they have none.
+  move(weights, position, value) {
+    const set = Math.min(1, Math.max(0, value));
+    if (weights.length === 1) return [1];
+    const others = weights.reduce((sum, weight, k) => (k === position ? sum : sum + weight), 0);
+    const rest = 1 - set;
+    const moved = weights.map((weight, k) => {
+      if (k === position) return set;
+      return others > 1e-9 ? (weight / others) * rest : rest / (weights.length - 1);
+    });
+    // What rounding left over goes to the largest of the others, so that the sum is exactly one.
+    const total = moved.reduce((sum, weight) => sum + weight, 0);
+    let largest = position === 0 ? 1 : 0;
+    moved.forEach((weight, k) => { if (k !== position && weight > moved[largest]) largest = k; });
+    moved[largest] = Math.max(0, moved[largest] + 1 - total);
+    return moved;
+  },
+};
+
+// One slider a task, with a field for the weight in per cent and a bar for the task's score.
+class Sliders {
+  constructor(place, changed, label = "") {
+    this.place = place;
+    this.changed = changed;
+    this.label = label;
+    this.tasks = [];
+    this.weights = [];
+  }
+
+  // New tasks come in with weight zero; tasks that are gone give their weight to the others.
+  setTasks(tasks) {
+    const before = Object.fromEntries(this.tasks.map((task, k) => [task, this.weights[k]]));
+    const known = tasks.map((task) => before[task] ?? 0);
+    const total = known.reduce((sum, weight) => sum + weight, 0);
+    this.tasks = [...tasks];
+    this.weights = total > 1e-9 ? known.map((weight) => weight / total) : Simplex.uniform(tasks.length);
+    this.place.replaceChildren(...tasks.map((task, k) => this.row(task, k)));
+    this.show();
+  }
+
+  row(task, k) {
+    const row = document.createElement("div");
+    row.className = "slider";
+    const name = document.createElement("span");
+    name.className = "name";
+    name.textContent = task;
+    const range = document.createElement("input");
+    Object.assign(range, { type: "range", min: "0", max: "100", step: "0.1" });
+    range.setAttribute("aria-label", `weight of ${task}${this.label}`);
+    const number = document.createElement("input");
+    Object.assign(number, { type: "number", min: "0", max: "100", step: "1" });
+    number.setAttribute("aria-label", `weight of ${task} in per cent${this.label}`);
+    const track = document.createElement("span");
+    track.className = "track";
+    const bar = document.createElement("span");
+    bar.className = "bar";
+    track.append(bar);
+    const score = document.createElement("output");
+    score.className = "score";
+    range.addEventListener("input", () => this.move(k, Number(range.value) / 100, range));
+    number.addEventListener("input", () => {
+      if (number.value !== "" && number.validity.valid) this.move(k, Number(number.value) / 100, number);
+    });
+    number.addEventListener("change", () => this.show());
+    row.append(name, range, number, track, score);
+    return row;
+  }
+
+  move(k, value, source) {
+    this.weights = Simplex.move(this.weights, k, value);
+    this.show(source);
+    this.changed(this.weights);
+  }
+
+  set(weights) {
+    this.weights = [...weights];
+    this.show();
+    this.changed(this.weights);
+  }
+
+  show(source = null) {
+    this.weights.forEach((weight, k) => {
+      const [, range, number] = this.place.children[k].children;
+      if (range !== source) range.value = 100 * weight;
+      range.setAttribute("aria-valuetext", `${(100 * weight).toFixed(0)} per cent`);
+      if (number !== source) number.value = Number((100 * weight).toFixed(1));
+    });
+  }
+
+  showScores(scores, format) {
+    this.tasks.forEach((task, k) => {
+      const row = this.place.children[k];
+      const score = scores[task];
+      row.querySelector(".bar").style.width = score === undefined ? "0" : `${100 * Math.max(0, score)}%`;
+      row.querySelector(".score").textContent = score === undefined ? "–" : format(score);
+    });
+  }
+
+  preference() {
+    return Object.fromEntries(this.tasks.map((task, k) => [task, this.weights[k]]));
+  }
+}

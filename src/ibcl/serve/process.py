@@ -1,0 +1,52 @@
+"""The service as a process: what it refuses to start with, and how it runs."""
+
+from __future__ import annotations
+
+import socket
+
+import torch
+import uvicorn
+
+from ibcl.serve.app import create_app
+from ibcl.serve.logs import report, start_logging
+from ibcl.serve.service import Service
+from ibcl.serve.settings import Settings, is_loopback
+
+
+def run(settings: Settings, host: str, port: int) -> None:
+    """Serve until told to stop."""
+    # One row's matrices are faster on one thread, and the web server needs the other ones.
+    torch.set_num_threads(1)
+    app = create_app(settings)
+    service: Service = app.state.service
+    try:
+        if not is_loopback(host) and not service.tokens.required():
+            raise ValueError(
+                f"Listening on {host} lets others ask, so callers need tokens: make one with "
+                "'ibcl token' first, or listen on 127.0.0.1"
+            )
+        listening = _listen(host, port)
+    except BaseException:
+        service.close()
+        raise
+    start_logging()
+    address, taken = listening.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    report("serving", url=f"http://{shown}:{taken}", version=service.versions.active.version)
+    configuration = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_keep_alive=30
+    )
+    uvicorn.Server(configuration).run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+    except OSError as error:
+        listening.close()
+        raise ValueError(f"Cannot listen on {host}:{port}: {error.strerror}") from None
+    listening.listen(2048)
+    return listening

@@ -1,0 +1,203 @@
+"""What stands between the network and the service: one pass over every request.
+
+It knows the caller by their token, limits how often they ask and how much they send, adds the
+headers that keep pages safe, counts, and logs. Whatever goes wrong inside, a caller is told one
+sentence and never a stack trace.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from ibcl.serve.errors import Refusal, readable
+from ibcl.serve.logs import report, report_fault
+from ibcl.serve.settings import is_loopback
+from ibcl.serve.tokens import Caller
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = frozenset({"/health", "/ready", "/", "/openapi.json"})
+"""Paths that need no token, besides those of the page's files."""
+_FILES = "/page/"
+_BUCKETS = 10_000
+
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+]
+_NOT_STORED = (b"cache-control", b"no-store")
+
+
+class RateLimit:
+    """Token buckets: each caller may make so many requests a second, and twice as many at once.
+
+    Examples
+    --------
+    >>> limit = RateLimit(1.0, clock=iter([0.0, 0.0, 0.0, 1.0]).__next__)
+    >>> [limit.allows("ann") for _ in range(4)]
+    [True, True, False, True]
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rate, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, caller: str) -> bool:
+        """Tell whether a caller may make a request now, and count it."""
+        if self._rate <= 0:
+            return True
+        now = self._clock()
+        largest = max(1.0, 2 * self._rate)
+        left, seen = self._buckets.pop(caller, (largest, now))
+        left = min(largest, left + (now - seen) * self._rate)
+        allowed = left >= 1
+        self._buckets[caller] = (left - 1 if allowed else left, now)
+        while len(self._buckets) > _BUCKETS:
+            self._buckets.popitem(last=False)
+        return allowed
+
+
+class Protection:
+    """The middleware."""
+
+    def __init__(self, app: App, service: Callable[[], Any], body_limit: int, rate: float) -> None:
+        self._app, self._service = app, service
+        self._body_limit = body_limit
+        self._limit = RateLimit(rate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        headers = dict(scope["headers"])
+        answer = _Answer(send, scope["path"])
+        body = _Body(receive, self._body_limit)
+        identity = secrets.token_hex(8)
+        try:
+            scope["caller"] = self._caller(scope, headers)
+            body.check(headers)
+            await self._app(scope, body, answer)
+        except Refusal as refusal:
+            await answer.refuse(refusal)
+        except Exception as error:
+            report_fault(error, request=identity)
+            await answer.refuse(
+                Refusal(500, f"Something went wrong inside the service (request {identity}).")
+            )
+        self._count(scope, answer, time.perf_counter() - begin, identity)
+
+    def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
+        client = scope.get("client")
+        address = client[0] if client else "local"
+        path = scope["path"]
+        service = self._service()
+        free = path in OPEN or path.startswith(_FILES)
+        caller: Caller | None
+        if not service.tokens.required():
+            _check_host(headers.get(b"host", b"").decode("latin-1"))
+            caller = Caller(address, None)
+        elif free:
+            caller = Caller(address, "")
+        else:
+            scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+            caller = service.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+        # Also those who guess tokens are limited, by their address.
+        if not self._limit.allows(caller.name if caller else address):
+            raise Refusal(429, "Too many requests; wait a second.", retry_after=1)
+        if caller is None:
+            raise Refusal(401, "A valid token is needed: send 'Authorization: Bearer TOKEN'.")
+        return caller
+
+    def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
+        # The path itself may hold a user's name, and be anything at all.
+        route = getattr(scope.get("route"), "path", "other")
+        metrics = self._service().metrics
+        metrics.requests.labels(route, str(answer.status)).inc()
+        metrics.seconds.labels(route).observe(seconds)
+        caller = scope.get("caller")
+        report(
+            "request",
+            request=identity,
+            method=scope["method"],
+            route=route,
+            status=answer.status,
+            milliseconds=round(1000 * seconds, 2),
+            caller=caller.name if caller else None,
+        )
+
+
+def _check_host(host: str) -> None:
+    """Refuse names that a web page elsewhere may have made to point here."""
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    if name and name != "testserver" and not is_loopback(name):
+        raise Refusal(403, "Without tokens the service answers to localhost only.")
+
+
+class _Body:
+    """A request's body, up to the limit."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._limit, self._seen = receive, limit, 0
+        self.refusal = Refusal(413, f"The body of a request has at most {limit:,} bytes.")
+
+    def check(self, headers: dict[bytes, bytes]) -> None:
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._limit:
+            raise self.refusal
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self._seen += len(message.get("body", b""))
+        if self._seen > self._limit:
+            # The framework lets no other exception through while it reads a body.
+            raise HTTPException(self.refusal.status, self.refusal.sentence)
+        return message
+
+
+class _Answer:
+    """An answer on its way out."""
+
+    def __init__(self, send: Send, path: str) -> None:
+        self._send = send
+        self._stored = path == "/" or path.startswith(_FILES)
+        self.status, self._started = 0, False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._started, self.status = True, message["status"]
+            extra = HEADERS if self._stored else [*HEADERS, _NOT_STORED]
+            message["headers"] = [*message.get("headers", []), *extra]
+        await self._send(message)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        if self._started:
+            return
+        body = json.dumps({"error": readable(refusal.sentence)}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if refusal.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % refusal.retry_after))
+        if refusal.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})

@@ -1,0 +1,57 @@
+"""Models to take away."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from ibcl.serve import fitting
+from ibcl.serve.errors import Refusal
+from ibcl.serve.messages import ModelRequest
+from ibcl.serve.routes import refusals, service_of
+from ibcl.serve.served import Served
+
+router = APIRouter(tags=["models"])
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.post(
+    "/v1/model",
+    response_class=Response,
+    responses={**refusals(404, 409), 200: {"content": _BINARY, "description": "A file."}},
+)
+async def download(request: Request, body: ModelRequest) -> Response:
+    """Return the model of a preference as one file, for `ibcl.load_model` or another runtime."""
+    service = service_of(request)
+    served = service.versions.get(body.version)
+    fitted = fitting.given(body.preference, served.tasks)
+    preference = np.array(list(fitted.weights.values()))
+    loop = asyncio.get_running_loop()
+    contents = await loop.run_in_executor(service.working, _file, served, preference, body.format)
+    return Response(
+        contents,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": f'attachment; filename="model.{body.format}"'},
+    )
+
+
+def _file(served: Served, preference: np.ndarray, form: str) -> bytes:
+    model = served.model(preference)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"model.{form}"
+        try:
+            if form == "onnx":
+                export = getattr(model, "export_onnx", None)
+                if export is None:
+                    raise Refusal(409, "This version of ibcl exports no ONNX files.")
+                export(path)
+            else:
+                model.save(path)
+        except (ValueError, ImportError) as error:
+            raise Refusal(409, str(error)) from None
+        return path.read_bytes()

@@ -1,0 +1,48 @@
+"""Whether the service is there and can answer, what it knows, and how it is doing."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from ibcl.serve.messages import Health, Ready, Tasks
+from ibcl.serve.routes import check_administrator, refusals, service_of
+
+router = APIRouter(tags=["status"])
+
+
+@router.get("/health", responses=refusals())
+async def health() -> Health:
+    """Tell that the process is there."""
+    return Health()
+
+
+@router.get("/ready", responses=refusals())
+async def ready(request: Request) -> Ready:
+    """Tell that requests can be answered, and from which version."""
+    return Ready(version=service_of(request).versions.active.version)
+
+
+@router.get("/v1/tasks", responses=refusals())
+async def tasks(request: Request) -> Tasks:
+    """Return the tasks learnt so far, and what rows must look like."""
+    served = service_of(request).versions.active
+    return Tasks(
+        tasks=list(served.tasks),
+        version=served.version,
+        columns=list(served.columns),
+        classes=None if served.classes is None else list(served.classes),
+        pooling=str(getattr(served.learner.pooling, "name", served.learner.pooling)),
+        samples={record.name: record.samples for record in served.learner.knowledge.records},
+    )
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={**refusals(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Return what Prometheus collects."""
+    check_administrator(request)
+    return Response(service_of(request).metrics.text(), media_type="text/plain; version=0.0.4")

@@ -1,0 +1,168 @@
+"""Users' preferences: stored, read, changed, deleted, inferred, with their history."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from ibcl.serve import feedback, fitting
+from ibcl.serve.errors import Refusal
+from ibcl.serve.messages import (
+    Examples,
+    Feedback,
+    History,
+    HistoryEntry,
+    InferredPreference,
+    PreferenceChange,
+    StoredPreference,
+    User,
+    Weights,
+)
+from ibcl.serve.preferences import Change, Stored
+from ibcl.serve.routes import check_user, refusals, service_of
+from ibcl.serve.service import Service, log_likelihood_of
+
+router = APIRouter(tags=["users"])
+
+
+@router.put("/v1/users/{user}/preference", responses=refusals(409))
+async def put_preference(
+    request: Request, user: User, body: PreferenceChange | Weights
+) -> StoredPreference:
+    """Store or change a user's preference: weights by task, alone or with more to say.
+
+    What was inferred of the user so far is forgotten: they have said what they want. Examples that
+    arrive later move the preference on from there.
+    """
+    check_user(request, user)
+    service = service_of(request)
+    weights, share = body, None
+    if isinstance(body, PreferenceChange):
+        weights, share = body.preference, body.share_of_new_tasks
+    assert isinstance(weights, dict)
+    fitted = fitting.given(weights, service.versions.active.tasks)
+    stored = await service.change(
+        Change(user, lambda _: Stored(fitted.weights, share), source="set")
+    )
+    assert stored is not None
+    return _shown(service, user, stored, filled=fitted.filled)
+
+
+@router.get("/v1/users/{user}/preference", responses=refusals(404, 409))
+async def get_preference(request: Request, user: User) -> StoredPreference:
+    """Read a user's preference, over all tasks there are now."""
+    check_user(request, user)
+    service = service_of(request)
+    loop = asyncio.get_running_loop()
+    known = await loop.run_in_executor(service.working, service.preferences.read, [user])
+    if user not in known:
+        raise Refusal(404, "This user has no stored preference.")
+    return _shown(service, user, known[user])
+
+
+@router.delete("/v1/users/{user}/preference", status_code=204, responses=refusals(404))
+async def delete_preference(
+    request: Request,
+    user: User,
+    history: Annotated[bool, Query(description="Remove the history as well.")] = False,
+) -> Response:
+    """Delete a user's preference; the history says so, unless it is to be removed as well."""
+    check_user(request, user)
+
+    def make(stored: Stored | None) -> None:
+        if stored is None and not history:
+            raise Refusal(404, "This user has no stored preference.")
+
+    await service_of(request).change(Change(user, make, source="deleted", erase=history))
+    return Response(status_code=204)
+
+
+@router.get("/v1/users/{user}/history", responses=refusals())
+async def get_history(
+    request: Request, user: User, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> History:
+    """Return the preferences that a user had, the newest first."""
+    check_user(request, user)
+    service = service_of(request)
+    loop = asyncio.get_running_loop()
+    past = await loop.run_in_executor(service.working, service.preferences.history, user, limit)
+    return History(
+        user=user,
+        entries=[
+            HistoryEntry(preference=entry.weights, source=entry.source, changed=entry.changed)
+            for entry in past
+        ],
+    )
+
+
+@router.post("/v1/users/{user}/infer", responses=refusals(409))
+async def infer_of_user(request: Request, user: User, body: Feedback) -> InferredPreference:
+    """Update a user's preference with what they did, and store it.
+
+    From labelled rows, from rows alone, or from the rows they clicked among those shown. Earlier
+    examples count less with every new one.
+    """
+    check_user(request, user)
+    service = service_of(request)
+    served = service.versions.active
+    loop = asyncio.get_running_loop()
+    evidence = await loop.run_in_executor(
+        service.working, log_likelihood_of, served, body.rows, body.labels, body.clicked
+    )
+    found: list[feedback.Inferred] = []
+
+    def make(stored: Stored | None) -> Stored | None:
+        before = None
+        if stored is not None and not body.restart:
+            before = feedback.said(stored.weights) if stored.counts is None else stored.counts
+        found.append(service.infer(before, served, evidence, body.forgetting))
+        share = None if stored is None else stored.share_of_new_tasks
+        return Stored(found[-1].weights, share, found[-1].counts)
+
+    if body.store:
+        await service.change(Change(user, make, source="inferred"))
+    else:
+        known = await loop.run_in_executor(service.working, service.preferences.read, [user])
+        make(known.get(user))
+    return InferredPreference(
+        preference=found[-1].weights,
+        std=found[-1].std,
+        examples=len(evidence),
+        version=served.version,
+    )
+
+
+@router.post("/v1/infer", responses=refusals(409))
+async def infer(request: Request, body: Examples) -> InferredPreference:
+    """Infer a preference from examples of nobody in particular; nothing is stored."""
+    service = service_of(request)
+    served = service.versions.active
+    loop = asyncio.get_running_loop()
+    evidence = await loop.run_in_executor(
+        service.working, log_likelihood_of, served, body.rows, body.labels, body.clicked
+    )
+    found = service.infer(None, served, evidence, 1.0)
+    return InferredPreference(
+        preference=found.weights, std=found.std, examples=len(evidence), version=served.version
+    )
+
+
+def _shown(
+    service: Service, user: str, stored: Stored, filled: dict[str, float] | None = None
+) -> StoredPreference:
+    served = service.versions.active
+    fitted = service.fit(stored, served)
+    assert stored.changed is not None
+    return StoredPreference(
+        user=user,
+        preference=fitted.weights,
+        filled=fitted.filled if filled is None else filled,
+        dropped=fitted.dropped,
+        share_of_new_tasks=stored.share_of_new_tasks,
+        std=None if stored.counts is None else feedback.describe(stored.counts).std,
+        version=served.version,
+        changed=stored.changed,
+    )

@@ -1,0 +1,189 @@
+"""Labelled rows to measure models on, kept in the service's folder with one table a task.
+
+The service needs no data to answer; who wants to see how good a model is on every task gives such
+rows when starting it (``--validation task=table.csv``), and they are there from then on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ibcl.serve.errors import Refusal
+from ibcl.serve.served import Numbers, Prepared, Served
+from ibcl.serve.settings import Settings
+
+LABEL = "(label)"
+LARGEST_TABLE = 400
+"""Rows of a task that models are measured on; a random sample of more."""
+EXAMPLES = 4
+"""Rows of a task that the explorer shows."""
+FRONT_STEPS = 21
+_ENDING = ".parquet"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The validation rows of one version, ready to be predicted."""
+
+    tasks: tuple[str, ...]
+    """Those with rows, in order of learning."""
+    prepared: Prepared
+    labels: NDArray[Any]
+    ends: tuple[int, ...]
+    frames: tuple[pd.DataFrame, ...]
+
+    def by_task(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """Split an array with one entry a row."""
+        return np.split(values, self.ends[:-1])
+
+
+class Validation:
+    """All validation rows of a service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.folder / "validation"
+        self._lock = threading.Lock()
+        self._measured: dict[str, tuple[Any, Measured]] = {}
+        for task, path in settings.validation.items():
+            self.keep(task, _read(path), settings.label)
+
+    def keep(self, task: str, frame: pd.DataFrame, label: str | None) -> None:
+        """Keep a table of labelled rows for a task, instead of any it had."""
+        if label is None or label not in frame.columns:
+            raise ValueError(
+                f"The validation rows of {task!r} have no column {label!r} of labels; name it with "
+                f"--label (there are {', '.join(map(str, frame.columns))})"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / (quote(task, safe="") + _ENDING)
+        partial = path.with_suffix(".partial")
+        frame.rename(columns={label: LABEL}).to_parquet(partial, index=False)
+        partial.rename(path)
+
+    def measured(self, served: Served) -> Measured | None:
+        """Return the rows of a version's tasks, None where there are none."""
+        paths = {
+            unquote(path.name.removesuffix(_ENDING)): path
+            for path in sorted(self._folder.glob(f"*{_ENDING}"))
+        }
+        paths = {task: paths[task] for task in served.tasks if task in paths}
+        if not paths:
+            return None
+        signature = [(task, path.stat().st_mtime_ns) for task, path in paths.items()]
+        with self._lock:
+            found = self._measured.get(served.version)
+            if found is None or found[0] != signature:
+                found = signature, _measure(served, paths)
+                self._measured = {**dict(list(self._measured.items())[-3:]), served.version: found}
+            return found[1]
+
+    def scores(self, served: Served, preferences: Numbers) -> dict[str, list[float]]:
+        """Return a task's score of each preference: accuracy, or R² for regression."""
+        measured = self.measured(served)
+        if measured is None:
+            return {}
+        result: dict[str, list[float]] = {task: [] for task in measured.tasks}
+        for preference in preferences:
+            weights = np.broadcast_to(preference, (len(measured.labels), len(preference)))
+            means = served.predict(measured.prepared, weights)
+            parts = zip(
+                measured.tasks,
+                measured.by_task(means),
+                measured.by_task(measured.labels),
+                strict=True,
+            )
+            for task, guess, truth in parts:
+                result[task].append(_score(served, guess, truth))
+        return result
+
+    def front(self, served: Served, first: str, second: str) -> dict[str, Any]:
+        """Return the scores of models between two tasks, and of every task's own model."""
+        for task in (first, second):
+            if task not in served.tasks:
+                raise Refusal(404, "The front is drawn between two tasks of the knowledge base.")
+        count = len(served.tasks)
+        steps = np.linspace(0, 1, FRONT_STEPS)
+        between = np.zeros((FRONT_STEPS, count))
+        between[:, served.tasks.index(second)] += steps
+        between[:, served.tasks.index(first)] += 1 - steps
+        scores = self.scores(served, np.concatenate([between, np.eye(count)]))
+        return {
+            "between": {task: values[:FRONT_STEPS] for task, values in scores.items()},
+            "vertices": {task: values[FRONT_STEPS:] for task, values in scores.items()},
+        }
+
+    def examples(self, served: Served) -> list[dict[str, Any]]:
+        """Return a few rows of every task, with their labels."""
+        measured = self.measured(served)
+        if measured is None:
+            return []
+        return [
+            {"task": task, "label": _plain(row.pop(LABEL)), "row": row}
+            for task, frame in zip(measured.tasks, measured.frames, strict=True)
+            for row in _rows(frame.head(EXAMPLES), served.columns)
+        ]
+
+    def sizes(self, served: Served) -> dict[str, int]:
+        """Return how many rows of each task are measured on."""
+        measured = self.measured(served)
+        if measured is None:
+            return {}
+        return {t: len(f) for t, f in zip(measured.tasks, measured.frames, strict=True)}
+
+
+def _measure(served: Served, paths: dict[str, Path]) -> Measured:
+    frames = []
+    for path in paths.values():
+        frame = pd.read_parquet(path)
+        if len(frame) > LARGEST_TABLE:
+            frame = frame.sample(LARGEST_TABLE, random_state=0)
+        frames.append(frame.reset_index(drop=True))
+    rows = [row for frame in frames for row in _rows(frame, served.columns)]
+    labels = served.labels([row.pop(LABEL) for row in rows])
+    prepared = served.prepare(served.encode(rows))
+    ends = tuple(np.cumsum([len(frame) for frame in frames]).tolist())
+    return Measured(tuple(paths), prepared, labels.numpy(), ends, tuple(frames))
+
+
+def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows as plain values; what is missing is None."""
+    chosen = frame[[name for name in (*columns, LABEL) if name in frame.columns]]
+    return [
+        {str(name): _plain(value) for name, value in row.items()}
+        for row in chosen.to_dict("records")
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if value is None or value != value else value
+
+
+def _score(served: Served, means: Numbers, truth: NDArray[Any]) -> float:
+    if served.classes is not None:
+        return float((means.argmax(1) == truth).mean())
+    guess = torch.as_tensor(means[:, 0])
+    target = torch.as_tensor(truth).reshape(-1).to(guess.dtype)
+    spread = float((target - target.mean()).square().sum())
+    return 1 - float((target - guess).square().sum()) / spread if spread > 0 else 0.0
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file that exists")
+    frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    frame.columns = frame.columns.map(str)
+    if frame.empty:
+        raise ValueError(f"{path} has no rows")
+    return frame

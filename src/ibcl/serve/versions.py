@@ -1,0 +1,251 @@
+"""Versions of the knowledge base: found as they appear, kept, switched, compared.
+
+A version is the state of the folder at one manifest; its name is the manifest's checksum. Files of
+a knowledge base never change once written, so that a version is kept by links to them and costs no
+space as long as the knowledge base has them too. The service answers from the newest version,
+unless told to stay with an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ibcl
+from ibcl.serve.errors import Refusal
+from ibcl.serve.served import Served
+
+MANIFEST = "manifest.json"
+_PARTIAL = ".partial"
+_LOADED = 3
+"""Versions held in memory besides the active one."""
+_SHORTEST = 8
+_ATTEMPTS = 10
+
+
+class VersionFacts(NamedTuple):
+    """What is told about a version."""
+
+    version: str
+    tasks: tuple[str, ...]
+    active: bool
+    newest: bool
+
+
+class Versions:
+    """The versions of one knowledge base.
+
+    Parameters
+    ----------
+    folder
+        The knowledge base.
+    kept
+        Folder for the versions.
+    limit
+        How many are kept.
+    pinned
+        Version to stay with, None to follow the newest.
+    report
+        Called with an event and its details as versions come and go.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kept: Path,
+        limit: int,
+        pinned: str | None = None,
+        report: Callable[..., Any] = lambda *_, **__: None,
+    ) -> None:
+        self._folder, self._kept, self._limit, self._report = folder, kept, limit, report
+        self._lock = threading.RLock()
+        self._loaded: OrderedDict[str, Served] = OrderedDict()
+        self._seen: tuple[int, ...] | None = None
+        self._pinned: str | None = None
+        kept.mkdir(parents=True, exist_ok=True)
+        for leftover in kept.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        self._newest = self._adopt()
+        self._active = self._newest
+        if pinned is not None:
+            try:
+                self.activate(pinned)
+            except Refusal:
+                report("version gone", version=pinned)
+
+    @property
+    def active(self) -> Served:
+        """The version that requests are answered from."""
+        return self._active
+
+    @property
+    def pinned(self) -> str | None:
+        """The version the service was told to stay with."""
+        return self._pinned
+
+    def look(self) -> bool:
+        """Load a new version, if there is one, and switch to it; tell whether there was one.
+
+        A version that cannot be loaded changes nothing; it is tried again when the folder changes.
+        """
+        signature = self._signature()
+        if signature is None or signature == self._seen:
+            return False
+        try:
+            served = self._adopt()
+        except (ValueError, OSError) as error:
+            self._report("version refused", reason=str(error))
+            self._seen = signature
+            return False
+        with self._lock:
+            changed = served.version != self._newest.version
+            self._newest = served
+            if self._pinned is None:
+                self._active = served
+            self._prune()
+        if changed:
+            self._report("version loaded", version=served.version, tasks=len(served.tasks))
+        return changed
+
+    def get(self, version: str | None) -> Served:
+        """Return a version by its name or the beginning of it; the active one without."""
+        if version is None:
+            return self._active
+        with self._lock:
+            name = self._full_name(version)
+            for served in (self._active, self._newest):
+                if served.version == name:
+                    return served
+            if name in self._loaded:
+                self._loaded.move_to_end(name)
+                return self._loaded[name]
+            served = _load(self._kept / name, name)
+            self._loaded[name] = served
+            while len(self._loaded) > _LOADED:
+                self._loaded.popitem(last=False)
+            return served
+
+    def facts(self) -> list[VersionFacts]:
+        """Return all versions kept, the oldest first."""
+        with self._lock:
+            return [
+                VersionFacts(
+                    path.name,
+                    _tasks(path),
+                    path.name == self._active.version,
+                    path.name == self._newest.version,
+                )
+                for path in self._paths()
+            ]
+
+    def activate(self, version: str | None) -> Served:
+        """Answer from this version until told otherwise; None follows the newest again."""
+        with self._lock:
+            served = self._newest if version is None else self.get(version)
+            self._active = served
+            self._pinned = None if version is None else served.version
+        self._report("version activated", version=served.version, pinned=version is not None)
+        return served
+
+    def remove(self, version: str) -> None:
+        """Remove a version that is neither active nor the newest."""
+        with self._lock:
+            name = self._full_name(version)
+            if name in (self._active.version, self._newest.version):
+                raise Refusal(
+                    409, "The active and the newest version cannot be removed; activate another."
+                )
+            self._loaded.pop(name, None)
+            shutil.rmtree(self._kept / name)
+
+    def _full_name(self, version: str) -> str:
+        names = [path.name for path in self._paths()]
+        matches = [name for name in names if name.startswith(version)]
+        if len(version) < _SHORTEST or len(matches) != 1:
+            raise Refusal(404, "No version of that name is kept; GET /v1/versions lists them.")
+        return matches[0]
+
+    def _paths(self) -> list[Path]:
+        found = [path for path in self._kept.iterdir() if not path.name.endswith(_PARTIAL)]
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+    def _prune(self) -> None:
+        paths = self._paths()
+        used = {self._active.version, self._newest.version}
+        for path in paths[: max(0, len(paths) - self._limit)]:
+            if path.name not in used:
+                self._loaded.pop(path.name, None)
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _signature(self) -> tuple[int, ...] | None:
+        try:
+            facts = (self._folder / MANIFEST).stat()
+        except OSError:
+            return None
+        return facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+    def _adopt(self) -> Served:
+        """Keep the folder as it is now as a version, and load it."""
+        for attempt in range(_ATTEMPTS):
+            signature = self._signature()
+            try:
+                name = self._keep()
+                served = _load(self._kept / name, name)
+            except (ValueError, OSError):
+                # A writer may have replaced the manifest, and removed files, since it was read.
+                if self._signature() != signature and attempt < _ATTEMPTS - 1:
+                    continue
+                raise
+            self._seen = signature
+            return served
+        raise AssertionError("unreachable")
+
+    def _keep(self) -> str:
+        if not (self._folder / MANIFEST).is_file():
+            ibcl.load(self._folder)  # Says what is wrong with it.
+        manifest = (self._folder / MANIFEST).read_bytes()
+        try:
+            name = str(json.loads(manifest)["checksum"])
+        except (ValueError, KeyError, TypeError):
+            ibcl.load(self._folder)
+            raise
+        target = self._kept / name
+        if len(name) != 64 or not name.isalnum():
+            ibcl.load(self._folder)
+        if target.exists() and (target / MANIFEST).read_bytes() == manifest:
+            return name
+        partial = self._kept / f"{name}{_PARTIAL}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        for source in sorted(self._folder.rglob("*.safetensors")):
+            copy = partial / source.relative_to(self._folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(source, copy)
+            except OSError:
+                shutil.copyfile(source, copy)
+        (partial / MANIFEST).write_bytes(manifest)
+        _load(partial, name)
+        if not target.exists():
+            partial.rename(target)
+        return name
+
+
+def _load(folder: Path, name: str) -> Served:
+    learner = ibcl.load(folder)
+    if not learner.tasks:
+        raise ValueError("The knowledge base has learnt no task yet; learn one before serving it")
+    served = Served(name, learner)
+    served.warm()
+    return served
+
+
+def _tasks(folder: Path) -> tuple[str, ...]:
+    tasks = json.loads((folder / MANIFEST).read_bytes())["tasks"]
+    return tuple(task["name"] for task in tasks)

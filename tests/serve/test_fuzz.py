@@ -1,0 +1,136 @@
+"""Whatever is sent, the service answers in its own words and never fails inside."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+
+from ibcl.serve import Settings, create_app
+
+
+def mappings(keys, values):
+    return st.dictionaries(keys | st.text(max_size=8), values, max_size=4)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | mappings(st.nothing(), inner),
+    max_leaves=15,
+)
+COLUMNS = st.sampled_from(["year", "minutes", "mood"])
+TASKS = st.sampled_from(["sci-fi", "horror"])
+BODIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "rows": st.lists(mappings(COLUMNS, JSON), max_size=3) | JSON,
+        "preference": mappings(TASKS, JSON) | JSON,
+        "user": JSON,
+        "labels": JSON,
+        "clicked": JSON,
+        "forgetting": JSON,
+        "version": JSON,
+        "format": JSON,
+    },
+)
+ROUTES = [
+    ("POST", "/v1/predict"),
+    ("PUT", "/v1/users/ann/preference"),
+    ("POST", "/v1/users/ann/infer"),
+    ("POST", "/v1/infer"),
+    ("POST", "/v1/model"),
+    ("POST", "/v1/explorer/measure"),
+]
+QUICK = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
+)
+
+THOROUGH = settings(QUICK, max_examples=8, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@QUICK
+@given(body=BODIES | JSON)
+def test_any_json_is_answered_without_failing_inside(reader, method, path, body):
+    content = json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = reader.request(method, path, content=content, headers=headers)
+    assert answer.status_code < 500
+    if answer.status_code >= 400:
+        assert set(answer.json()) == {"error"}
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@QUICK
+@given(content=st.binary(max_size=60))
+def test_any_bytes_are_answered_without_failing_inside(reader, method, path, content):
+    headers = {"Content-Type": "application/json"}
+    assert reader.request(method, path, content=content, headers=headers).status_code < 500
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"rows":[{"year":'
+        + b"9" * 5000
+        + b',"minutes":1,"mood":"x"}],"preference":{"sci-fi":1}}',
+        b'{"rows":[{"year":NaN,"minutes":Infinity,"mood":"x"}],"preference":{"sci-fi":1}}',
+        b'{"rows":[{"year":1e308,"minutes":-1e308,"mood":"x"}],"preference":{"sci-fi":1}}',
+        b'{"rows":[{"\\ud800":1}],"preference":{"\\ud800":1}}',
+        b'{"rows":[{"year":1,"minutes":1,"mood":"\\ud800"}],"preference":{"sci-fi":1}}',
+        b'{"rows":[{"year":1,"minutes":1,"mood":"\\u0000"}],"preference":{"sci-fi":1}}',
+        b'{"rows":[{"year":true,"minutes":"1","mood":3}],"preference":{"sci-fi":1}}',
+        b'{"rows":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        b"\xff\xfe",
+    ],
+)
+def test_known_traps(reader, content):
+    answer = reader.post(
+        "/v1/predict", content=content, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code < 500
+    answer.json()
+
+
+def test_the_openapi_document_holds(learnt, tmp_path):
+    """Schemathesis sends what the document allows and what it does not, and checks the answers."""
+    app = create_app(Settings(learnt, data=tmp_path))
+    document = schemathesis.openapi.from_asgi("/openapi.json", app)
+    checked = set()
+    for result in document.get_all_operations():
+        operation = result.ok()
+        for mode in schemathesis.GenerationMode:
+
+            @THOROUGH
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def check(case):
+                case.call_and_validate()
+
+            # Some operations take nothing that could be wrong.
+            with suppress(Unsatisfiable):
+                check()
+        checked.add(operation.label)
+    app.state.service.close()
+    assert len(checked) >= 18
+
+
+def test_the_document_names_the_routes_that_clients_rely_on(reader):
+    paths = reader.get("/openapi.json").json()["paths"]
+    assert {"get", "put", "delete"} <= paths["/v1/users/{user}/preference"].keys()
+    assert {
+        "/health",
+        "/ready",
+        "/v1/tasks",
+        "/v1/predict",
+        "/v1/users/{user}/infer",
+    } <= paths.keys()
