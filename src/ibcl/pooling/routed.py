@@ -172,12 +172,17 @@ class Routed:
             return WassersteinPooling().means(knowledge, torch.stack(rows))
         rule = EvidencePooling()
         own = self.own_share(knowledge)
-        shared = rule.natural(knowledge, split_weights(knowledge, (1 - own) * support.double()))
+        # Where ρ is 0 or 1, one of the two sums has no term.
+        shared = None
+        if own < 1:
+            shared = rule.natural(knowledge, split_weights(knowledge, (1 - own) * support.double()))
+            if own == 0:
+                return torch.stack([shared.mean()] * len(tasks))
         vertices = own * torch.eye(len(support), dtype=torch.float64)
-        means = [
-            (shared + rule.natural(knowledge, split_weights(knowledge, vertices[task]))).mean()
-            for task in tasks
-        ]
+        means = []
+        for task in tasks:
+            alone = rule.natural(knowledge, split_weights(knowledge, vertices[task]))
+            means.append((alone if shared is None else shared + alone).mean())
         return torch.stack(means)
 
     def may_keep_moments(self, columns: int) -> bool:
