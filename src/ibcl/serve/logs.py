@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 LOGGER = logging.getLogger("ibcl.serve")
+_ENCODER = json.JSONEncoder(default=str)
 
 
 class JsonLines(logging.Formatter):
@@ -23,7 +24,7 @@ class JsonLines(logging.Formatter):
             "event": record.getMessage(),
             **getattr(record, "facts", {}),
         }
-        return json.dumps(facts, default=str)
+        return _ENCODER.encode(facts)
 
 
 def start_logging(level: int = logging.INFO) -> None:

@@ -19,7 +19,7 @@ from ibcl.serve.fitting import Fitted
 from ibcl.serve.logs import report, report_fault
 from ibcl.serve.metrics import Metrics
 from ibcl.serve.preferences import Change, Preferences, Stored
-from ibcl.serve.served import Numbers, Prepared, Row, Served
+from ibcl.serve.served import Numbers, Row, Served
 from ibcl.serve.settings import Settings
 from ibcl.serve.tokens import Tokens
 from ibcl.serve.validation import Validation
@@ -43,8 +43,9 @@ class Done(NamedTuple):
 
     served: Served
     fitted: Fitted
-    prepared: Prepared
     means: Numbers
+    decisions: list[Any]
+    """The predictions as the user's classes or values."""
 
     @property
     def preference(self) -> Numbers:
@@ -176,12 +177,13 @@ class Service:
         weights = np.repeat(preferences, sizes, axis=0)
         prepared = served.prepare(inputs)
         means = served.predict(prepared, weights)
+        decisions = served.decide(means)
         self.metrics.batch_rows.observe(len(inputs))
         self.metrics.rows.inc(len(inputs))
         self.metrics.see(served.tasks, weights, prepared.shares)
         ends = np.cumsum(sizes)
         return [
-            Done(served, one, prepared.part(end - size, end), means[end - size : end])
+            Done(served, one, means[end - size : end], decisions[end - size : end])
             for one, size, end in zip(fitted, sizes, ends, strict=True)
         ]
 
