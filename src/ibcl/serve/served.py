@@ -162,12 +162,17 @@ class Served:
             raise Refusal(409, f"Labels must be whole numbers from 0 to {len(self.classes) - 1}.")
         return values.long()
 
+    @property
+    def shared_heads(self) -> bool:
+        """Tell whether all preferences share their heads, so that a user costs K products."""
+        rule = self.view.pooling
+        return isinstance(rule, ibcl.Routed) and rule.heads == "uniform"
+
     def prepare(self, inputs: Tensor) -> Prepared:
         """Compute what predictions for any preference need."""
-        rule = self.view.pooling
-        if not isinstance(rule, ibcl.Routed):
+        if not isinstance(self.view.pooling, ibcl.Routed):
             return Prepared(inputs, None, None)
-        members = self._members(inputs).numpy() if rule.heads == "uniform" else None
+        members = self._members(inputs).numpy() if self.shared_heads else None
         return Prepared(inputs, self._scores(inputs), members)
 
     def _scores(self, inputs: Tensor) -> Numbers:

@@ -26,6 +26,8 @@ from ibcl.serve.validation import Validation
 from ibcl.serve.versions import Versions
 
 _PINNED = "pinned version"
+_QUICK_ROWS = 512
+"""Rows that routed evidence predicts in a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Service:
             size=lambda job: len(job.rows),
             largest=settings.batch_rows,
             wait=settings.batch_wait,
+            quick=self._quick,
         )
         self._changes: Batcher[Change, Stored | None] = Batcher(
             self.preferences.change, self._writing, largest=512, wait=settings.batch_wait
@@ -126,9 +129,16 @@ class Service:
             share = self.settings.share_of_new_tasks
         return fitting.stored(stored.weights, served.tasks, share)
 
+    def _quick(self, jobs: Sequence[Job]) -> bool:
+        """Tell of a batch that needs neither the database nor the making of models."""
+        rows = sum(len(job.rows) for job in jobs)
+        plain = all(job.user is None and job.version is None for job in jobs)
+        return plain and rows <= _QUICK_ROWS and self.versions.active.shared_heads
+
     def _predict(self, jobs: Sequence[Job]) -> list[Done | Exception]:
         """Predict a batch of jobs; rows of one version are predicted together."""
-        known = self.preferences.read({job.user for job in jobs if job.user is not None})
+        users = {job.user for job in jobs if job.user is not None}
+        known = self.preferences.read(users) if users else {}
         results: list[Done | Exception | None] = [None] * len(jobs)
         groups: dict[str, tuple[Served, list[int], list[Fitted]]] = {}
         active = self.versions.active
