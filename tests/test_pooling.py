@@ -14,7 +14,6 @@ from ibcl import (
     KnowledgeBase,
     Mixture,
     pool,
-    pooling,
     sample_preferences,
 )
 from ibcl.pooling import (
@@ -23,6 +22,7 @@ from ibcl.pooling import (
     EvidencePooling,
     pooling_rule,
     register_rule,
+    registry,
     split_weights,
 )
 from theorems import (
@@ -185,6 +185,10 @@ def test_a_prior_without_weight_has_no_influence():
     knowledge.add("a", [DiagonalGaussian([1.0], [0.5]), DiagonalGaussian([4.0], [0.25])])
     q = pool(knowledge, [1.0], "evidence", split={"a": [0.0, 1.0]})
     assert_same_gaussian(q, knowledge.extremes("a")[1])
+    # Nor does its family: what is pooled would otherwise become dense.
+    mixed = KnowledgeBase([first.dense(), second], d=0)
+    mixed.add("a", list(knowledge.extremes("a")))
+    assert isinstance(pool(mixed, [1.0], "evidence", split={"a": [0.0, 1.0]}), DiagonalGaussian)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -252,11 +256,12 @@ def test_rules_from_outside_are_known_by_name_and_title(monkeypatch):
         def means(self, knowledge, weights):
             return self.pool(knowledge, weights).mean.expand(len(weights), -1)
 
-    monkeypatch.setattr(pooling, "RULES", dict(RULES))
-    monkeypatch.setattr(pooling, "TITLES", dict(TITLES))
+    known = [*RULES]
+    monkeypatch.setattr(registry, "RULES", dict(RULES))
+    monkeypatch.setattr(registry, "TITLES", dict(TITLES))
     register_rule("latest", Latest(), title="the latest task")
-    assert list(pooling.RULES) == [*RULES, "latest"]
-    assert pooling.TITLES["latest"] == "the latest task"
+    assert list(registry.RULES) == [*known, "latest"]
+    assert registry.TITLES["latest"] == "the latest task"
     knowledge = random_knowledge("diagonal")
     assert pool(knowledge, [1.0, 0.0, 0.0], "latest") is knowledge.extremes("task2")[0]
     with pytest.raises(ValueError, match="another rule 'latest'"):

@@ -42,7 +42,7 @@ def main() -> None:
     table = Table(title=f"{COPIES} copies, load average {os.getloadavg()[0]:.1f}")
     for column in ("environment", "threads", "steps a second", "steps a CPU-second"):
         table.add_column(column, justify="right")
-    for name in ("mo-halfcheetah", "mo-ant-fast", "mo-ant"):
+    for name in ("mo-halfcheetah", "mo-hopper-3obj", "mo-ant"):
         for threads in sorted({1, os.cpu_count() or 1}):
             wall, cpu = steps_per_second(name, threads)
             table.add_row(name, str(threads), f"{wall:,.0f}", f"{cpu:,.0f}")

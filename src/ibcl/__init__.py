@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest, Poisson
     from ibcl.mixture import Mixture
     from ibcl.model import Model
-    from ibcl.pooling import EvidenceWarning, pool
+    from ibcl.pooling import EvidenceWarning, Routed, pool
     from ibcl.preference import Preference, sample_preferences
     from ibcl.region import HighestDensityRegion
     from ibcl.revision import merge
-    from ibcl.routing import Routed
     from ibcl.store import StoreError, load, load_model
     from ibcl.uncertainty import expected_calibration_error
 else:
@@ -67,11 +66,10 @@ else:
         "inferred_preference": ("InferredPreference",),
         "likelihoods": ("Bernoulli", "Categorical", "Normal", "OneVsRest", "Poisson"),
         "model": ("Model",),
-        "pooling": ("EvidenceWarning", "pool"),
+        "pooling": ("EvidenceWarning", "Routed", "pool"),
         "preference": ("Preference", "sample_preferences"),
         "region": ("HighestDensityRegion",),
         "revision": ("merge",),
-        "routing": ("Routed",),
         "store": ("StoreError", "load", "load_model"),
         "uncertainty": ("expected_calibration_error",),
     }

@@ -6,8 +6,9 @@ line. What it chooses is the best we have measured for the network it is given:
 * a head linear in its parameters: full covariances (`DenseVI`, one class against the rest for more
   than two classes), tasks learnt apart, routed evidence; the prior's standard deviation by the
   evidence, and a regression's noise by the marginal likelihood;
-* any other network: mean-field posteriors, each task learnt from the last one's, and a routed
-  barycentre of them.
+* any other network: mean-field posteriors, tasks learnt apart too, and each task's own network
+  behind the gate: networks that were not learnt from each other cannot be averaged, and learnt
+  from each other they score less (see the results).
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.moments import LARGEST_SUMMED
 from ibcl.networks import FlatNetwork, random_features
-from ibcl.pooling import PoolingRule, pooling_rule
-from ibcl.routing import Routed, has_bias
+from ibcl.pooling import PoolingRule, Routed, pooling_rule
+from ibcl.pooling.routed import has_bias
 from ibcl.tasks import TaskData
 
 # Tried on the first task, in units of the features' size; the evidence says which one fits.
 PRIOR_STDS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # For networks without evidence to choose by.
 MEAN_FIELD_PRIOR_STD = 1.0
+MEAN_FIELD_RATE = 0.02
 PAPER_THRESHOLD = 0.012
 # Random features of the closed form that finds a regression's noise for networks without one.
 _NOISE_WIDTH = 256
@@ -83,9 +85,9 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
-    if given.likelihood == "auto" and several and linear:
-        if given.inference is None or isinstance(given.inference, OneVsRestVI):
-            likelihood = OneVsRest()
+    separable = given.inference is None or isinstance(given.inference, OneVsRestVI)
+    if given.likelihood == "auto" and several and linear and separable:
+        likelihood = OneVsRest()
     inference = given.inference
     if inference is None:
         inference = _inference(linear, likelihood)
@@ -101,7 +103,7 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
         if priors is None and closed_form:
             priors = (std,)
             reasons["priors"] = f"{std:.3g}, of the largest marginal likelihood"
-    if priors is None and closed_form:
+    if priors is None and closed_form and isinstance(inference, DenseVI):
         priors = (_classification(network, likelihood, inference, checked),)
         reasons["priors"] = f"{priors[0]:.3g}, of the largest evidence among {len(PRIOR_STDS)}"
     if priors is None:
@@ -110,7 +112,7 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     rule, name = _pooling(network, data, given, closed_form, reasons)
     continual = given.continual
     if continual is None:
-        continual = not (closed_form and name == Routed.name)
+        continual = name != Routed.name
         reasons["continual"] = (
             "tasks learnt one after another"
             if continual
@@ -127,7 +129,7 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
 
 def _inference(linear: bool, likelihood: Likelihood) -> Inference:
     if not linear:
-        return MeanFieldVI()
+        return MeanFieldVI(learning_rate=MEAN_FIELD_RATE)
     return OneVsRestVI() if isinstance(likelihood, OneVsRest) else DenseVI()
 
 

@@ -10,9 +10,9 @@ a mixture of *components*, Gaussians with shares π_c that sum to 1:
 * `linear_gate`: one covariance C for all components, so that log p_c is linear in φ up to a term
   that all of them share, q_c(φ) = m_cᵀC⁻¹φ − ½ m_cᵀC⁻¹m_c. The components are the classes of the
   stored moments, or one a task read off its evidence (`evidence_components`).
-* `quadratic_gate`: every class has its own covariance as well, C_c = (1 − b)(a S̄ + (1 − a) S_c) + b v I,
-  q_c(φ) = −½ (φ − μ_c)ᵀC_c⁻¹(φ − μ_c) − ½ log|C_c|: dearer by a matrix product a class, and worth it
-  where tasks have different classes, since nearly all errors are then errors of the gate.
+* `quadratic_gate`: every class has its own covariance C_c as well,
+  q_c(φ) = −½ (φ − μ_c)ᵀC_c⁻¹(φ − μ_c) − ½ log|C_c|: dearer by a matrix product a class, and worth
+  it where tasks have different classes, since nearly all errors are then errors of the gate.
 """
 
 from __future__ import annotations

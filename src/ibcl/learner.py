@@ -28,10 +28,9 @@ from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import split_weights
+from ibcl.pooling import Routed, pooled, split_weights
 from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork, head_means
 from ibcl.preference import Preference, preference_matrix
-from ibcl.routing import Routed
 from ibcl.tasks import TaskData, as_task
 from ibcl.view import View, append_task_id
 
@@ -615,7 +614,11 @@ class IBCL:
         """
         view = self.view
         matrix = preference_matrix(preferences, view.knowledge.tasks)
-        return predict_blocks(view, view.encode(x, task), matrix, numbers)
+        blocks = predict_blocks(view, view.encode(x, task), matrix, numbers)
+        if view.encoder is None or view.answers.classification:
+            return blocks
+        decode = view.encoder.decode
+        return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
 
     def infer_preference(
         self,
@@ -625,7 +628,7 @@ class IBCL:
         concentration: float | None = None,
         sample_weight: Any = None,
     ) -> InferredPreference:
-        """Infer a preference from inputs, with or without labels: which tasks do they come from?
+        """Infer a preference from inputs: the shares of the tasks they come from.
 
         Parameters
         ----------
@@ -673,11 +676,10 @@ def make_model(
     predictor: Predictor
     if isinstance(rule, Routed):
         routes = view.routes
-        active = torch.nonzero(vector > 0).flatten().tolist()
         predictor = RoutedNetworks(
             view.network,
             view.answers,
-            routes.means(vector, active),
+            routes.means(weights),
             routes.gate,
             vector,
             routes.seen,
@@ -685,10 +687,10 @@ def make_model(
         extremes = partial(_heads, rule, knowledge, vector)
         distribution: Callable[[], Distribution] = partial(rule.pool, knowledge, weights)
     else:
-        theta = rule.means(knowledge, weights.unsqueeze(0))[0]
-        predictor = SingleNetwork(view.network, view.answers, theta)
+        q = pooled(rule, knowledge, weights)
+        predictor = SingleNetwork(view.network, view.answers, q.mean)
         extremes = partial(_posteriors, knowledge)
-        distribution = partial(rule.pool, knowledge, weights)
+        distribution = q.distribution
     return Model(
         predictor,
         parsed,

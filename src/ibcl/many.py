@@ -11,15 +11,15 @@ two matrix products and a division, with W of shape (users, tasks), e and p of s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibcl.pooling import split_weights
+from ibcl.pooling import Routed, split_weights
 from ibcl.predictors import RoutedNetworks, SingleNetwork, head_means
-from ibcl.routing import Routed
 from ibcl.view import View
 
 # Users whose answers are divided while they are still in the processor's cache.
@@ -42,46 +42,72 @@ def predict_blocks(
     """
     rule = view.pooling
     users = torch.as_tensor(preferences)
+    answers: _Answers
     if isinstance(rule, Routed) and rule.heads == "uniform":
-        yield from _RoutedAnswers(view, inputs).blocks(users, numbers)
-        return
-    if isinstance(rule, Routed):
-        answer = _by_preference
-        size = 1
+        answers = _RoutedAnswers(view, inputs)
+    elif isinstance(rule, Routed):
+        answers = _AnswersByPreference(view, inputs)
     else:
-        answer = _by_parameters
-        size = max(1, _MODEL_NUMBERS // view.knowledge.dimension)
-    rows = 2 * max(1, len(inputs))
-    size = min(size, max(1, (numbers or _MODEL_NUMBERS * 4) // rows))
-    parts = (
-        [answer(view, inputs, block) for block in users.split(size)] if numbers is None else None
-    )
-    if parts is not None:
-        yield torch.cat(parts)
-        return
-    for block in users.split(size):
-        yield answer(view, inputs, block)
+        answers = _AnswersByParameters(view, inputs)
+    width = max(1, len(inputs) * answers.columns)
+    size = max(1, len(users)) if numbers is None else max(1, numbers // width)
+    for block in torch.split(users, size):
+        yield answers.of(block)
 
 
-def _by_parameters(view: View, inputs: Tensor, users: Tensor) -> Tensor:
-    rule = view.pooling
-    assert not isinstance(rule, Routed)
-    thetas = rule.means(view.knowledge, split_weights(view.knowledge, users))
-    predictor = SingleNetwork(view.network, view.answers, thetas[0])
-    return predictor.means(inputs, thetas).float()
+class _Answers(Protocol):
+    """What the models of any preferences answer to some rows."""
+
+    columns: int
+
+    def of(self, users: Tensor) -> Tensor:
+        """Return the answers to these preferences, shape (users, rows, columns)."""
 
 
-def _by_preference(view: View, inputs: Tensor, users: Tensor) -> Tensor:
-    found = []
-    for weights in users:
-        active = torch.nonzero(weights > 0).flatten().tolist()
-        routes = view.routes
-        heads = routes.means(weights, active)
-        predictor = RoutedNetworks(
-            view.network, view.answers, heads, routes.gate, weights, routes.seen
-        )
-        found.append(predictor.means(inputs)[0].float())
-    return torch.stack(found)
+class _AnswersByParameters:
+    """One parameter vector a preference."""
+
+    def __init__(self, view: View, inputs: Tensor) -> None:
+        self.view, self.inputs = view, inputs
+        self.columns = _vertex_answers(view, inputs[:1]).shape[-1]
+
+    def of(self, users: Tensor) -> Tensor:
+        rule, knowledge = self.view.pooling, self.view.knowledge
+        size = max(1, _MODEL_NUMBERS // max(knowledge.dimension, 2 * len(self.inputs)))
+        found = []
+        for block in torch.split(users, size):
+            thetas = rule.means(knowledge, split_weights(knowledge, block))
+            predictor = SingleNetwork(self.view.network, self.view.answers, thetas[0])
+            found.append(predictor.means(self.inputs, thetas).float())
+        return torch.cat(found)
+
+
+class _AnswersByPreference:
+    """Heads supported as each preference says."""
+
+    def __init__(self, view: View, inputs: Tensor) -> None:
+        self.view, self.inputs = view, inputs
+        self.columns = _vertex_answers(view, inputs[:1]).shape[-1]
+
+    def of(self, users: Tensor) -> Tensor:
+        view, routes = self.view, self.view.routes
+        found = []
+        for weights in users:
+            heads = routes.means(split_weights(view.knowledge, weights))
+            predictor = RoutedNetworks(
+                view.network, view.answers, heads, routes.gate, weights, routes.seen
+            )
+            found.append(predictor.means(self.inputs)[0].float())
+        return torch.stack(found)
+
+
+def _vertex_answers(view: View, inputs: Tensor) -> Tensor:
+    """What every task's own posterior answers, shape (tasks, rows, columns)."""
+    routes = view.routes
+    thetas = routes.posterior_means
+    tasks = torch.arange(len(thetas))
+    seen = routes.seen if isinstance(view.pooling, Routed) else None
+    return head_means(view.network, view.answers, thetas, inputs, tasks, seen)
 
 
 class _RoutedAnswers:
@@ -97,17 +123,12 @@ class _RoutedAnswers:
             view.network, view.answers, heads, inputs, torch.arange(len(heads)), routes.seen
         )
         tasks, self.rows, self.columns = self.answers.shape
+        self.vertices = _vertex_answers(view, inputs).float()
         weighted = shifted[:, :, None] * self.answers
         self.numerator = weighted.reshape(tasks, self.rows * self.columns).float()
         self.denominator = shifted.float().contiguous()
 
-    def blocks(self, users: Tensor, numbers: int | None) -> Iterator[Tensor]:
-        width = max(1, self.rows * self.columns)
-        size = max(1, len(users)) if numbers is None else max(1, numbers // width)
-        for block in users.split(size):
-            yield self._answer(block)
-
-    def _answer(self, users: Tensor) -> Tensor:
+    def of(self, users: Tensor) -> Tensor:
         result = self.numerator.new_empty(len(users), self.rows * self.columns)
         weights = users.to(self.numerator)
         step = max(1, _CACHED_NUMBERS // max(1, self.rows * self.columns))
@@ -119,7 +140,10 @@ class _RoutedAnswers:
             answer.view(len(part), self.rows, self.columns).div_(shares[:, :, None])
             if shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
                 self._mend(users[begin : begin + step], shares, answer)
-        return result.view(len(users), self.rows, self.columns)
+        answers = result.view(len(users), self.rows, self.columns)
+        alone, task = torch.nonzero(users == 1, as_tuple=True)
+        answers[alone] = self.vertices[task]
+        return answers
 
     def _mend(self, users: Tensor, shares: Tensor, answer: Tensor) -> None:
         """Answer again, with a softmax, where a user's tasks are all far from a row's own."""

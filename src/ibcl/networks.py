@@ -356,7 +356,7 @@ class FlatNetwork:
         fixed = self.linear_head().features
         with torch.no_grad():
             # Blocks keep a backbone's activations of all samples from existing at once.
-            blocks = [fixed(block).flatten(1) for block in x.split(_FEATURE_ROWS)]
+            blocks = [fixed(block).flatten(1) for block in torch.split(x, _FEATURE_ROWS)]
         return torch.cat(blocks) if blocks else fixed(x).flatten(1)
 
     def outputs_of_many(self, thetas: Tensor, x: Tensor) -> Tensor:

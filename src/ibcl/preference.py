@@ -42,6 +42,12 @@ class Preference(Mapping[str, float]):
                     f"The weight of task {task!r} must be finite and not negative, not {value}."
                 )
             checked[str(task)] = value
+        for task, value in checked.items():
+            if value > 1 + TOLERANCE:
+                raise ValueError(
+                    "The weights of a preference must sum to 1, but that of task "
+                    f"{task!r} alone is {value:.6g}."
+                )
         total = math.fsum(checked.values())
         if abs(total - 1) > TOLERANCE:
             raise ValueError(

@@ -22,8 +22,7 @@ from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learner import IBCL
 from ibcl.moments import Moments
-from ibcl.pooling import EvidenceWarning
-from ibcl.routing import Routed
+from ibcl.pooling import EvidenceWarning, Routed
 
 REBASE = "rebase"
 
@@ -318,7 +317,7 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
 
 
 def _learner(a: IBCL, b: IBCL, source: IBCL, knowledge: KnowledgeBase) -> IBCL:
-    """Return a learner with a's settings, as far as the source has settled them, that knows this."""
+    """Return a learner that knows this, with a's settings as far as the source settled them."""
     pooling = source.view.pooling if isinstance(source.view.pooling, Routed) else source.pooling
     merged = IBCL(
         a.network.template,

@@ -17,8 +17,8 @@ from ibcl.encoding import Encoder
 from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import PoolingRule
-from ibcl.routing import Routed, Routes
+from ibcl.pooling import PoolingRule, Routed
+from ibcl.routing import Routes
 from ibcl.tasks import as_inputs
 
 

@@ -48,27 +48,73 @@ def test_label_among_the_features(refuse, sun):
     assert "cannot be a feature" in refuse("learn", "kb", sun, *arguments)
 
 
-def test_no_numeric_column(refuse):
-    pd.DataFrame({"y": ["p", "q"], "text": ["r", "s"]}).to_csv("t.csv", index=False)
-    assert "no numeric column" in refuse("learn", "kb", "t.csv", "--label", "y")
+def test_no_column_to_learn_from(refuse):
+    frame = weather("sun")[["verdict"]].assign(when=pd.Timestamp(0))
+    frame.to_parquet("t.parquet")
+    assert "no column beside the label" in refuse("learn", "kb", "t.parquet", "--label", "verdict")
+    arguments = ("--label", "verdict", "--features", "when")
+    assert "'when' holds dates" in refuse("learn", "kb", "t.parquet", *arguments)
 
 
-def test_text_as_a_feature(refuse):
-    frame = weather("sun")
-    frame["mood"] = "grey"
+def test_text_in_a_column_of_numbers(refuse, knowledge_base):
+    frame = weather("sun").astype({"b": object})
+    frame.loc[3, "b"] = "many"
     frame.to_csv("t.csv", index=False)
-    sentence = refuse("learn", "kb", "t.csv", "--label", "verdict", "--features", "a,mood")
-    assert "'mood'" in sentence
-    assert "'grey'" in sentence
-
-
-def test_missing_value(refuse):
-    frame = weather("sun")
-    frame.loc[3, "b"] = np.nan
-    frame.to_csv("t.csv", index=False)
-    sentence = refuse("learn", "kb", "t.csv", "--label", "verdict")
+    sentence = refuse("learn", knowledge_base, "t.csv", "--label", "verdict")
     assert "'b'" in sentence
+    assert "'many'" in sentence
     assert "row 4" in sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--features", "a,a"), "'a' more than once"),
+        (("--features", ","), "no features"),
+        (("--sample-weight", "weight"), "no column 'weight'"),
+        (("--sample-weight", "a"), "not negative"),
+        (("--class-weight", "heavy"), "'heavy'"),
+        (("--class-weight", "good=many"), "--class-weight"),
+    ],
+)
+def test_columns_that_make_no_sense(refuse, sun, options, words):
+    assert words in refuse("learn", "kb", sun, "--label", "verdict", *options)
+    assert not Path("kb").exists()
+
+
+def test_two_columns_of_one_name(refuse, knowledge_base):
+    Path("t.csv").write_text("a,b,a,verdict\n1,2,3,good\n4,5,6,bad\n")
+    assert "more than one column named 'a'" in refuse("learn", "kb", "t.csv", "--label", "verdict")
+    arguments = (knowledge_base, "t.csv", "--preference", "sun")
+    assert "more than one column named 'a'" in refuse("predict", *arguments)
+
+
+def test_a_table_without_a_column_it_was_learnt_from(refuse, knowledge_base):
+    weather("sun")[["a", "b"]].to_csv("t.csv", index=False)
+    sentence = refuse("predict", knowledge_base, "t.csv", "--preference", "sun")
+    assert "no column 'c'" in sentence
+
+
+def test_an_outlier_that_cannot_be_computed_with(refuse, succeed, knowledge_base):
+    frame = weather("sun")
+    frame.loc[2, "b"] = 1e20
+    frame.to_csv("t.csv", index=False)
+    # In the first task it is only a large scale.
+    assert succeed("learn", "other", "t.csv", "--label", "verdict")["samples"] == 80
+    sentence = refuse("predict", knowledge_base, "t.csv", "--preference", "sun")
+    assert "'b' holds 1e+20 in row 3" in sentence
+    assert "'b'" in refuse("learn", knowledge_base, "t.csv", "--label", "verdict")
+
+
+def test_many_different_numbers_as_labels(refuse, succeed):
+    frame = pd.DataFrame({"u": np.arange(207.0), "y": np.arange(207) % 140})
+    frame.to_csv("t.csv", index=False)
+    sentence = refuse("learn", "kb", "t.csv", "--label", "y")
+    assert "140 different numbers in 207 rows" in sentence
+    assert "--regression" in sentence
+    assert "--classes" in sentence
+    assert "regression=" not in sentence
+    assert succeed("learn", "kb", "t.csv", "--label", "y", "--regression")["classes"] is None
 
 
 def test_missing_label(refuse):
@@ -114,12 +160,23 @@ def test_an_unseen_label(refuse, knowledge_base):
 
 def test_a_task_learnt_already(refuse, knowledge_base, sun):
     assert "'sun'" in refuse("learn", knowledge_base, sun, "--label", "verdict")
+    arguments = ("learn", knowledge_base, sun, "--label", "verdict")
+    assert "not both" in refuse(*arguments, "--extend", "--replace")
+    assert "'hail'" in refuse(*arguments, "--extend", "--task", "hail")
+    assert "'hail'" in refuse(*arguments, "--replace", "--task", "hail")
+    assert "no task to change" in refuse("learn", "new", sun, "--label", "verdict", "--extend")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--network", "mlp"), "network = linear"),
+        (("--pooling", "mixture"), "pooling = routed"),
+        (("--inference", "mean-field"), "inference = dense"),
+        (("--alpha", "0.5"), "alpha = 0.01"),
+        (("--likelihood", "categorical"), "likelihood = bernoulli"),
+        (("--seed", "5"), "seed = 0"),
+        (("--priors", "7"), "priors = "),
         (("--d", "0.5"), "d = 0.0"),
         (("--chained",), "isolated = true"),
         (("--regression",), "regression = false"),
@@ -135,10 +192,18 @@ def test_settings_that_contradict_the_first_task(refuse, knowledge_base, sun, op
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--network", "mlp", "--inference", "dense"), "--inference mean-field"),
-        (("--hidden", "4"), "--network mlp"),
+        (("--network", "mlp", "--inference", "dense"), "linear in its parameters"),
+        (("--network", "forest"), "linear, mlp, random_features"),
+        (("--pooling", "median"), "evidence"),
+        (("--inference", "guess"), "mean_field"),
+        (("--likelihood", "cauchy"), "poisson"),
+        (("--likelihood", "bernoulli", "--regression"), "for classes"),
+        (("--hidden", "4"), "--hidden means nothing to a network of kind random_features"),
+        (("--network", "linear", "--width", "4"), "--width means nothing"),
         (("--epochs", "4"), "--inference mean-field"),
         (("--noise", "1"), "--regression"),
+        (("--priors", "1e200"), "1e+200"),
+        (("--priors", "nan"), "nan"),
         (("--priors", "wide"), "--priors"),
         (("--priors", "-1"), "positive"),
         (("--alpha", "2"), "alpha"),
@@ -161,6 +226,8 @@ def test_settings_that_make_no_sense(refuse, sun, options, words):
         ("0.5,0.25,0.25", "2 tasks"),
         ("sunny", "Cannot read"),
         ("sun=nan,rain=1", "finite"),
+        ("sun=1e308,rain=1e308", "sum to 1"),
+        ("1e308,1e308", "sum to 1"),
     ],
 )
 def test_bad_preferences(refuse, knowledge_base, sun, preference, words):

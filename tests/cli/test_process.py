@@ -30,6 +30,12 @@ def test_version(tmp_path):
     assert (result.returncode, result.stdout) == (0, f"ibcl {version('ibcl')}\n")
 
 
+def test_choices_are_known_before_anything_else_is_imported(tmp_path):
+    shown = run(tmp_path, "learn", "--help").stdout
+    for name in ("random_features", "mean_field", "wasserstein", "routed", "poisson"):
+        assert name in shown
+
+
 def test_a_mistake_shows_no_traceback(tmp_path):
     result = run(tmp_path, "show", "nowhere")
     assert (result.returncode, result.stdout) == (2, "")

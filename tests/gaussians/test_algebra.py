@@ -37,8 +37,10 @@ def assert_same(a: NaturalParameters, b: NaturalParameters) -> None:
     torch.testing.assert_close(a.dense().precision, b.dense().precision, rtol=1e-11, atol=1e-11)
 
 
-@settings(max_examples=100)
-@given(left=kinds, right=kinds, dimension=dimensions, seed=seeds, s=weights)
+@pytest.mark.parametrize("left", FAMILIES)
+@pytest.mark.parametrize("right", FAMILIES)
+@settings(max_examples=10)
+@given(dimension=dimensions, seed=seeds, s=weights)
 def test_it_is_a_vector_space(left: str, right: str, dimension: int, seed: int, s: float) -> None:
     a, b = natural(left, dimension, seed), natural(right, dimension, seed + 1)
     assert_same((a + b) - b, a)
@@ -49,8 +51,10 @@ def test_it_is_a_vector_space(left: str, right: str, dimension: int, seed: int, 
     assert_same(a - a, 0 * a)
 
 
-@settings(max_examples=100)
-@given(left=kinds, right=kinds, dimension=dimensions, seed=seeds)
+@pytest.mark.parametrize("left", FAMILIES)
+@pytest.mark.parametrize("right", FAMILIES)
+@settings(max_examples=10)
+@given(dimension=dimensions, seed=seeds)
 def test_dense_twins_add_alike(left: str, right: str, dimension: int, seed: int) -> None:
     """Embedding commutes with becoming dense."""
     a, b = natural(left, dimension, seed), natural(right, dimension, seed + 1)
@@ -120,8 +124,8 @@ def test_a_combination_of_nothing_is_refused() -> None:
         linear_combination([])
 
 
-@settings(max_examples=100)
-@given(kind=kinds, dimension=dimensions, seed=seeds)
+@pytest.mark.parametrize("kind", FAMILIES)
+@given(dimension=dimensions, seed=seeds)
 def test_natural_parameters_lead_back_to_the_gaussian(kind: str, dimension: int, seed: int) -> None:
     q = random_gaussian(kind, dimension, seed)
     found = q.natural_parameters().gaussian()
@@ -135,15 +139,14 @@ def test_natural_parameters_lead_back_to_the_gaussian(kind: str, dimension: int,
     assert q.natural_parameters().around(q.mean).mean.equal(q.mean)
 
 
-@settings(max_examples=100)
-@given(kind=kinds, dimension=dimensions, seed=seeds, data=st.data())
-def test_the_precision_can_be_asked_without_a_matrix(
-    kind: str, dimension: int, seed: int, data: st.DataObject
-) -> None:
+@pytest.mark.parametrize("kind", FAMILIES)
+@given(dimension=dimensions, seed=seeds)
+def test_the_precision_can_be_asked_without_a_matrix(kind: str, dimension: int, seed: int) -> None:
     a = natural(kind, dimension, seed)
     precision = a.dense().precision
     torch.testing.assert_close(a.precision_diagonal(), precision.diagonal())
-    index = torch.tensor(data.draw(st.lists(st.integers(0, dimension - 1), min_size=1)))
+    # In any order, some left out and some asked for twice.
+    index = torch.randint(dimension, (5,), generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(a.precision_at(index), precision[index[:, None], index])
     columns = torch.randn(dimension, 3, generator=torch.Generator().manual_seed(seed)).double()
     torch.testing.assert_close(a.precision_times(columns), precision @ columns)

@@ -64,31 +64,6 @@ def test_it_agrees_with_full_covariance_inference_and_takes_less_memory():
     assert apart.posteriors[0].nbytes < dense.posteriors[0].nbytes
 
 
-def test_classes_a_task_does_not_show_keep_their_prior():
-    network = FlatNetwork(ibcl.networks.linear(4, 3))
-    prior = ibcl.DiagonalGaussian(
-        torch.randn(15, generator=GENERATOR).double(), torch.full((15,), 2.0).double()
-    )
-    shown = LABELS != 1
-    data = TaskData(X[shown], LABELS[shown])
-    result = ibcl.OneVsRestVI(1e-6).infer(network, ibcl.OneVsRest(), [prior], data)
-    (posterior,) = result.posteriors
-    own = torch.tensor([4, 5, 6, 7, 13])
-    torch.testing.assert_close(posterior.mean[own], prior.mean[own], rtol=0, atol=0)
-    torch.testing.assert_close(
-        posterior.dense().precision[own[:, None], own], torch.eye(5).double() / 4, rtol=0, atol=0
-    )
-    binary = ibcl.DenseVI(1e-6).infer(
-        FlatNetwork(ibcl.networks.linear(4)),
-        ibcl.Bernoulli(),
-        [ibcl.DiagonalGaussian(prior.mean[[0, 1, 2, 3, 12]], prior.std[:5])],
-        TaskData(data.x, (data.y == 0).float()),
-    )
-    torch.testing.assert_close(posterior.mean[[0, 1, 2, 3, 12]], binary.posteriors[0].mean)
-    # The bound is that of the classes there are: twice the same problem, seen from both sides.
-    assert result.objectives[0] < binary.objectives[0]
-
-
 def test_a_posterior_is_the_next_tasks_prior():
     """Blocks, a diagonal and a matrix without correlations between classes are all the same."""
     network = FlatNetwork(ibcl.networks.linear(4, 3))

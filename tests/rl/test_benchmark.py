@@ -17,7 +17,7 @@ from ibcl.cli.rl import rl
 from ibcl.rl import BayesianPolicyGradient
 from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.recipes import RECIPES, Mirrored, Recipe, Stage, recipe
+from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, recipe
 from ibcl.rl.report import REPORTED, Interval, needed_tasks, trained_tasks
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
@@ -90,19 +90,28 @@ def test_an_unknown_environment_is_one_sentence(app, tmp_path):
     assert str(outcome.exception).startswith("There is no environment 'mo-cheetah'")
 
 
+def names_of(stage):
+    return list(stage.tasks) if isinstance(stage, Together) else [stage.task]
+
+
 @pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
 def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
     plan = recipe(name)
-    tasks = [stage.task for stage in plan.stages]
-    assert len(set(tasks)) == len(tasks)
-    for position, stage in enumerate(plan.stages):
-        prior = stage.of if isinstance(stage, Mirrored) else stage.prior
-        assert prior is None or prior in tasks[:position]
+    known = []
+    for stage in plan.stages:
+        if isinstance(stage, Image):
+            priors = [stage.of]
+        elif isinstance(stage, Together):
+            priors = list(stage.priors)
+            assert len(priors) == len(stage.tasks) == len(stage.inference.estimator.anchors)
+        else:
+            priors = [stage.prior] if stage.prior else []
+        assert set(priors) <= set(known)
+        known += names_of(stage)
+    assert len(set(known)) == len(known)
     for combined in plan.combinations.values():
-        assert set(combined) <= set(tasks)
+        assert set(combined) <= set(known)
         assert len(combined) <= 5
-        preferences = {plan.stages[tasks.index(task)].preference for task in combined}
-        assert {(0.0, 1.0), (1.0, 0.0)} <= preferences
     assert name in REPORTED
 
 
@@ -110,16 +119,29 @@ def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
 def test_two_tasks_are_the_two_extremes_and_nothing_else(name):
     plan = recipe(name, two_tasks=True)
     assert plan.environment == name
+    assert len(plan.stages) == 2
+    assert all(isinstance(stage, Stage) for stage in plan.stages)
     assert {stage.preference for stage in plan.stages} == {(0.0, 1.0), (1.0, 0.0)}
-    assert len(plan.trained) == 2
-    assert all(not stage.inference.reflected for stage in plan.trained)
 
 
-def test_a_mirror_image_is_combined_but_not_trained():
+def test_an_image_is_combined_but_not_trained():
     plan = recipe("mo-ant")
     needed = needed_tasks(plan, ["y-speed"])
-    assert needed == {"y-speed", "x-speed", "diagonal"}
-    assert trained_tasks(plan, needed) == {"x-speed", "diagonal"}
+    assert needed == {"y-speed", "diagonal"}
+    assert trained_tasks(plan, needed) == {"diagonal"}
+
+
+def test_tasks_learnt_together_are_needed_together():
+    plan = Recipe(
+        "mo-halfcheetah",
+        stages=(
+            Stage("a", (0.0, 1.0), ONE_UPDATE),
+            Stage("b", (1.0, 0.0), ONE_UPDATE),
+            Together({"c": (0.0, 1.0), "d": (1.0, 0.0)}, ONE_UPDATE, priors=("a", "a")),
+        ),
+        combinations={},
+    )
+    assert needed_tasks(plan, ["d"]) == {"a", "c", "d"}
 
 
 def test_the_priors_of_priors_count_as_trained():

@@ -10,7 +10,7 @@ import mujoco
 from matplotlib.figure import Figure
 
 from ibcl.rl import Policy
-from ibcl.rl.frames import draw_sticks, draw_strip, film, rendered
+from ibcl.rl.frames import VIEWS, draw_sticks, draw_strip, film, rendered
 
 
 def strip(name):
@@ -22,15 +22,16 @@ def strip(name):
 def test_a_strip_is_one_picture_or_as_many_sticks_as_capsules(name):
     model, positions = strip(name)
     assert len(positions) == 3
+    view = VIEWS[name]
     figure = Figure()
     axes = figure.add_subplot()
-    if draw_strip(axes, model, positions):
+    if draw_strip(axes, model, positions, view):
         assert len(axes.images) == 1
         height, width, _ = axes.images[0].get_array().shape
-        assert width == 3 * rendered(model, positions)[0].shape[1]
-        assert height == rendered(model, positions)[0].shape[0]
+        assert width == 3 * rendered(model, positions, view)[0].shape[1]
+        assert height == rendered(model, positions, view)[0].shape[0]
     else:
-        assert rendered(model, positions) is None
+        assert rendered(model, positions, view) is None
         assert not axes.images
     sticks = figure.add_subplot()
     draw_sticks(sticks, model, positions)
@@ -46,6 +47,7 @@ def test_without_a_driver_nothing_is_rendered(monkeypatch):
 
     monkeypatch.setattr(mujoco, "Renderer", no_driver)
     axes = Figure().add_subplot()
-    assert rendered(model, positions) is None
-    assert not draw_strip(axes, model, positions)
+    view = VIEWS["mo-halfcheetah"]
+    assert rendered(model, positions, view) is None
+    assert not draw_strip(axes, model, positions, view)
     assert len(axes.lines) > 3

@@ -325,13 +325,8 @@ def test_format_1_is_read_and_written_again_as_format_2(tmp_path: Path) -> None:
     assert loaded.likelihood == ibcl.Normal(0.3)
     expected = learn(make("regression", continual=True), "regression", "ab")
     for ours, theirs in zip(loaded.knowledge.stored, expected.knowledge.stored, strict=True):
-<<<<<<< HEAD
         for name, value in ours.tensors().items():
             other = theirs.tensors()[name]
-=======
-        assert torch.allclose(ours.mean.double(), theirs.mean.double(), rtol=1e-2, atol=1e-2)
-        for value, other in zip(ours.dense().precision, theirs.dense().precision, strict=True):
->>>>>>> store
             assert torch.allclose(value.double(), other.double(), rtol=1e-2, atol=1e-2)
     before = {name for name in files(folder) if name != "manifest.json"}
     loaded.save(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +26,8 @@ Memories = Annotated[
     typer.Option(
         "--memory",
         min=1,
-        help="Samples a task that rehearsal methods keep; repeat for several sizes [50 and 500, on "
-        "celeba 200 and 500].",
+        help="Samples a task that rehearsal methods keep; repeat for several sizes [the "
+        "benchmark's: 50 and 500, on celeba 200 and 500].",
     ),
 ]
 Backbone = Annotated[
@@ -39,10 +38,21 @@ Families = Annotated[
     list[str] | None,
     typer.Option(
         "--preferences",
-        help="'uniform' (the paper's) or 'sparse'; repeat for both [on celeba both].",
+        help="'uniform' (the paper's) or 'sparse'; repeat for both [the benchmark's: on celeba "
+        "both].",
+    ),
+]
+Asked = Annotated[
+    str,
+    typer.Option(
+        help="'every': preferences come with every task, as in the paper; 'last': only with the "
+        "last one, which costs a fraction of it."
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="Where runs are computed: 'local' is this machine.")
+]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Runs at the same time [one a processor].")
 ]
@@ -56,10 +66,12 @@ def bench(
     memory: Memories = None,
     backbone: Backbone = None,
     preferences: Families = None,
+    asked: Asked = "every",
     samples: Annotated[
         int, typer.Option(min=0, help="Models drawn from each region; 0 tests mean models only.")
     ] = 10,
     output: Output = Path("runs"),
+    engine: EngineName = "local",
     processes: Processes = None,
 ) -> None:
     """Run methods on benchmarks by the paper's protocol.
@@ -68,6 +80,7 @@ def bench(
     """
     from rich.console import Console
 
+    from ibcl.experiments.engine import engine as make_engine
     from ibcl.experiments.evaluation.protocol import Protocol
     from ibcl.experiments.evaluation.runs import (
         cells_of,
@@ -75,24 +88,20 @@ def bench(
         read_runs,
         run_with_progress,
         selected_contenders,
-        usual_families,
-        usual_memories,
     )
     from ibcl.experiments.evaluation.summary import summary_table
 
     check_benchmarks(benchmarks)
-    cells = []
-    for benchmark in benchmarks:
-        cells += cells_of(
-            [benchmark],
-            selected_contenders(methods),
-            range(first_seed, first_seed + seeds),
-            memory or usual_memories(benchmark),
-            backbone,
-            preferences or usual_families(benchmark),
-            Protocol(samples=samples),
-        )
-    run_with_progress(cells, output, processes or os.cpu_count() or 1)
+    cells = cells_of(
+        benchmarks,
+        selected_contenders(methods),
+        range(first_seed, first_seed + seeds),
+        memory,
+        backbone,
+        preferences,
+        Protocol(samples=samples, asked=asked),
+    )
+    run_with_progress(cells, output, make_engine(engine, processes))
     Console().print(summary_table(read_runs(output)))
 
 
@@ -103,14 +112,16 @@ def ablate(
         typer.Option(
             "--knob",
             "-k",
-            help="'all', d, alpha, prior-size, prior-number, pooling, preferences, order, memory, "
-            "front or storage; repeat for several.",
+            help="'all', d, alpha, alpha-front, along, prior-size, prior-number, pooling, "
+            "preferences, order, memory, front or storage; or a study: detection, bounds, "
+            "inferred; repeat for several.",
         ),
     ] = ["all"],  # noqa: B006
     seeds: Seeds = 1,
     first_seed: FirstSeed = 0,
     backbone: Backbone = None,
     output: Output = Path("runs/ablations"),
+    engine: EngineName = "local",
     processes: Processes = None,
 ) -> None:
     """Vary one setting at a time.
@@ -119,65 +130,66 @@ def ablate(
     """
     from rich.console import Console
 
+    from ibcl.experiments.engine import engine as make_engine
     from ibcl.experiments.evaluation.ablation import ablation_cells
     from ibcl.experiments.evaluation.runs import check_benchmarks, read_runs, run_with_progress
     from ibcl.experiments.evaluation.summary import summary_table
 
     check_benchmarks(benchmarks)
     cells = ablation_cells(knobs, benchmarks, range(first_seed, first_seed + seeds), backbone)
-    run_with_progress(cells, output, processes or os.cpu_count() or 1)
-    Console().print(summary_table(read_runs(output)))
+    run_with_progress(cells, output, make_engine(engine, processes))
+    if any(not cell.study for cell in cells):
+        Console().print(summary_table(read_runs(output)))
 
 
 def tune(
-    benchmark: Annotated[str, typer.Argument(help="A benchmark, as in `ibcl bench`.")],
+    benchmarks: Benchmarks,
     methods: Methods = ["all"],  # noqa: B006
     trials: Annotated[int, typer.Option(min=1, help="Settings each method may try.")] = 12,
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Use the first so many tasks only [all].")
     ] = None,
-    preferences: Annotated[int, typer.Option(min=1, help="Preferences asked a task.")] = 5,
     memory: Memories = None,
     backbone: Backbone = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of data, preferences and search.")] = 100,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .toml file to add each method's settings to."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for the trials and a .toml file a benchmark [print only].",
+        ),
     ] = None,
+    engine: EngineName = "local",
+    processes: Processes = None,
 ) -> None:
-    """Choose every method's settings on validation data, with the same budget.
+    """Choose every method's settings on validation data, by one rule and with one budget.
 
-    Prints TOML sections; those of the package are in ibcl/experiments/evaluation/settings.
+    Run the same command again to continue an interrupted search. The package's own choices are in
+    ibcl/experiments/evaluation/settings.
     """
-    import torch
-
-    from ibcl.experiments import benchmarks
-    from ibcl.experiments.evaluation.contenders import contender
-    from ibcl.experiments.evaluation.runs import (
-        check_benchmarks,
-        selected_contenders,
-        usual_memories,
-    )
+    from ibcl.experiments.engine import engine as make_engine
+    from ibcl.experiments.evaluation.runs import check_benchmarks, selected_contenders
+    from ibcl.experiments.evaluation.tuning import as_toml, searches
     from ibcl.experiments.evaluation.tuning import tune as search
 
     chosen = selected_contenders(methods)
-    check_benchmarks([benchmark])
-    torch.set_num_threads(1)
-    data = benchmarks.load(benchmark, backbone=backbone, seed=seed)
-    for name in chosen:
-        found = search(
-            contender(name, benchmark),
-            data,
-            trials,
-            tasks,
-            preferences,
-            memory or usual_memories(benchmark),
-            seed,
-        )
-        typer.echo(found.toml(name) + "\n")
+    check_benchmarks(benchmarks)
+    failed = []
+    for benchmark in benchmarks:
+        folder = None if output is None else str(output)
+        wanted = searches(benchmark, chosen, trials, memory, backbone, tasks=tasks, folder=folder)
+        found = {}
+        for outcome in make_engine(engine, processes).run(search, wanted):
+            if outcome.result is None:
+                failed.append(f"{outcome.item.method} on {benchmark}: {outcome.error}")
+            else:
+                found[outcome.item] = outcome.result
+        text = as_toml([found[item] for item in wanted if item in found])
+        typer.echo(text)
         if output is not None:
-            with output.open("a", encoding="utf-8") as file:
-                file.write(found.toml(name) + "\n\n")
+            (output / f"{Path(benchmark).stem}.toml").write_text(text, encoding="utf-8")
+    if failed:
+        raise ValueError("These searches failed, the others are kept: " + "; ".join(failed) + ".")
 
 
 def report(
@@ -187,9 +199,11 @@ def report(
     ] = None,
 ) -> None:
     """Make one page with all figures and tables, and each figure as PNG and PDF."""
+    from ibcl.experiments.evaluation.ablation import STUDY_NAMES
     from ibcl.experiments.evaluation.report import write_report
-    from ibcl.experiments.evaluation.runs import read_runs
+    from ibcl.experiments.evaluation.runs import read_runs, read_study
 
     folder = output or runs[0]
-    page = write_report(read_runs(*runs), folder)
+    studies = {name: read_study(name, *runs) for name in STUDY_NAMES}
+    page = write_report(read_runs(*runs), folder, studies)
     typer.echo(f"The page is {page}; the figures are beside it, in {folder / 'figures'}.")

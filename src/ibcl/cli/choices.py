@@ -19,7 +19,6 @@ def _inferences() -> Iterable[str]:
 
 
 def _poolings() -> Iterable[str]:
-    # Imported for the rule that it registers.
     from ibcl.pooling import RULES
 
     return RULES

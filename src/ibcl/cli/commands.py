@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ibcl.cli.choices import fill_in
-from ibcl.cli.wording import USER_ERRORS, sentence
+from ibcl.cli.wording import exit_code, sentence
 from ibcl.names import printable
 
 
@@ -67,7 +67,7 @@ def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
                     if parameter.opts[0].startswith("--")
                 }
                 typer.echo(f"Error: {sentence(error, options)}", err=True)
-                raise typer.Exit(2 if isinstance(error, USER_ERRORS) else 1) from None
+                raise typer.Exit(exit_code(error)) from None
 
     return CommandGroup
 

@@ -81,13 +81,13 @@ def generate(
             ("file", "preference", "alpha", "log volume of the region", "log density at its edge"),
             [
                 (
-                    row["file"],
+                    path.name,
                     str(model.preference),
                     model.alpha,
                     row["log_volume"],
                     row["threshold"],
                 )
-                for model, row in zip(models, rows, strict=False)
+                for model, path, row in zip(models, paths, rows, strict=False)
             ],
         ),
         *([f"... and {count(hidden, 'model')} more in {output}."] if hidden else []),

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ibcl import Preference
 from ibcl.cli.tables import read_table
+from ibcl.preference import preference_matrix
 
 
 class Users(NamedTuple):
@@ -25,6 +26,10 @@ def read_users(path: Path, tasks: tuple[str, ...]) -> Users:
         names = frame.pop("user").astype(str)
     else:
         names = pd.Series(range(1, len(frame) + 1)).astype(str)
-    # The first row says whether the columns are the tasks; the numbers are checked for all.
+    # The first row says whether the columns are the tasks and hold numbers.
     Preference.parse(dict(frame.iloc[0]), tasks)
-    return Users(names, frame[list(tasks)].to_numpy(dtype=float))
+    try:
+        weights = frame[list(tasks)].to_numpy(dtype=float)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold numbers beside the users: {error}") from None
+    return Users(names, preference_matrix(weights, tasks))

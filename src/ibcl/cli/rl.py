@@ -14,8 +14,8 @@ def rl(
     environment: Annotated[
         str,
         typer.Argument(
-            help="mo-halfcheetah, mo-ant, or the id of a gymnasium or mo-gymnasium environment "
-            "with two objectives and continuous actions."
+            help="mo-halfcheetah, mo-ant, mo-hopper-3obj, or the id of a gymnasium or "
+            "mo-gymnasium environment with two objectives and continuous actions."
         ),
     ] = "mo-halfcheetah",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run.")] = 9,
@@ -24,12 +24,19 @@ def rl(
         int, typer.Option(min=2, help="How many policies to generate along the front.")
     ] = 200,
     reference: Annotated[
-        tuple[float, float], typer.Option(help="Point from which hypervolumes are measured.")
-    ] = (0.0, 0.0),
+        tuple[float, float] | None,
+        typer.Option(help="Point from which the hypervolumes of two objectives are measured."),
+    ] = None,
     two_tasks: Annotated[
         bool,
         typer.Option(
             "--two-tasks", help="Learn only the two extreme tasks, the second from the first."
+        ),
+    ] = False,
+    conditioned: Annotated[
+        bool,
+        typer.Option(
+            "--conditioned", help="Learn the baseline instead: one network sees the preference."
         ),
     ] = False,
     output: Annotated[
@@ -56,7 +63,10 @@ def rl(
         os.environ.setdefault("MUJOCO_GL", "egl")
     from ibcl.rl.benchmark import benchmark
 
-    name = environment.replace("/", "-") + ("-two-tasks" if two_tasks else "")
+    if two_tasks and conditioned:
+        raise typer.BadParameter("Give --two-tasks or --conditioned, not both.")
+    name = environment.replace("/", "-")
+    name += "-two-tasks" if two_tasks else "-conditioned" if conditioned else ""
     folder = output or Path("rl-results") / name
     text = benchmark(
         environment,
@@ -67,6 +77,7 @@ def rl(
         workers=workers or os.cpu_count() or 1,
         threads=threads,
         two_tasks=two_tasks,
+        conditioned=conditioned,
     )
     console = Console()
     console.print(Markdown(text))

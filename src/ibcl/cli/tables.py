@@ -42,26 +42,29 @@ def read_blocks(
 ) -> Iterator[pd.DataFrame]:
     """Read a file block by block, so that it need not fit into memory."""
     _check_readable(path)
-    with _sentence_about(path), ExitStack() as opened:
-        blocks: Iterable[pd.DataFrame]
-        if path.suffix.lower() == ".csv":
-            blocks = opened.enter_context(
-                pd.read_csv(path, dtype=dict.fromkeys(texts, str), chunksize=rows)
-            )
-        else:
-            file = opened.enter_context(pa.parquet.ParquetFile(path))
-            blocks = (batch.to_pandas() for batch in file.iter_batches(batch_size=rows))
-        iterator = iter(blocks)
-    empty = True
-    while True:
+    with ExitStack() as opened:
         with _sentence_about(path):
-            block = next(iterator, None)
-        if block is None:
-            break
-        empty = False
-        yield _checked(block.reset_index(drop=True), path)
+            iterator = iter(_open_blocks(path, texts, rows, opened))
+        empty = True
+        while True:
+            with _sentence_about(path):
+                block = next(iterator, None)
+            if block is None:
+                break
+            empty = False
+            yield _checked(block.reset_index(drop=True), path)
     if empty:
         raise ValueError(f"{path} has no rows")
+
+
+def _open_blocks(
+    path: Path, texts: Collection[str], rows: int, opened: ExitStack
+) -> Iterable[pd.DataFrame]:
+    if path.suffix.lower() == ".csv":
+        dtype = dict.fromkeys(texts, str)
+        return opened.enter_context(pd.read_csv(path, dtype=dtype, chunksize=rows))
+    file = opened.enter_context(pa.parquet.ParquetFile(path))
+    return (batch.to_pandas() for batch in file.iter_batches(batch_size=rows))
 
 
 def _check_readable(path: Path) -> None:

@@ -20,6 +20,8 @@ _ADVICE: dict[type[Exception], str] = {
     ChangedSinceError: "Give the command again to go on from there",
     OccupiedError: "Give another folder",
 }
+# Sentences whose own way out, after the semicolon, is not one of the command line.
+_WAY_OUT_IN_PYTHON = (ChangedSinceError, OccupiedError)
 _OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
@@ -43,7 +45,7 @@ def sentence(error: Exception, options: Mapping[str, str] | None = None) -> str:
     """
     if isinstance(error, ModuleNotFoundError):
         text = f"This command needs the package {error.name!r}: install it and try again"
-    elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+    elif out_of_memory(error):
         text = (
             "There is not enough memory for this; use fewer rows, columns or classes, a smaller "
             "network, or a machine with more memory"
@@ -53,12 +55,27 @@ def sentence(error: Exception, options: Mapping[str, str] | None = None) -> str:
         where = error.filename
         text = why if where is None else f"{where}: {why[0].lower()}{why[1:]}"
     elif isinstance(error, USER_ERRORS):
-        text = in_options(str(error.args[0] if error.args else error), options or {})
+        text = str(error.args[0] if error.args else error)
+        if isinstance(error, _WAY_OUT_IN_PYTHON):
+            text = text.split(";")[0]
+        text = in_options(text, options or {})
         text = ". ".join([text.rstrip("."), *_advice(error)])
     else:
         text = printable(" ".join(f"{type(error).__name__}: {error}".split()))
         return f"Something went wrong inside ibcl ({text}); run `ibcl --debug ...` to see where."
     return printable(" ".join(text.split())).rstrip(".") + "."
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Tell whether there was not enough memory, which torch says in its own way."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
+    )
+
+
+def exit_code(error: Exception) -> int:
+    """Return 2 for what the user can mend, and 1 for a fault of ours."""
+    return 2 if isinstance(error, USER_ERRORS) or out_of_memory(error) else 1
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:

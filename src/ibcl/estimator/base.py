@@ -18,8 +18,8 @@ from ibcl.inference import Inference
 from ibcl.learner import IBCL
 from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
+from ibcl.pooling import Routed
 from ibcl.preference import Preference
-from ibcl.routing import Routed
 from ibcl.tabular import Schema, head_names, make_head, outputs_for
 from ibcl.tabular.values import Numbers
 
@@ -198,4 +198,5 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
 def _rows(table: Any, rows: NDArray[np.intp]) -> Any:
     if isinstance(table, pd.DataFrame):
         return table.iloc[rows]
-    return table.tocsr()[rows] if sparse.issparse(table) else table[rows]
+    sparse_table = isinstance(table, sparse.sparray | sparse.spmatrix)
+    return table.tocsr()[rows] if sparse_table else table[rows]

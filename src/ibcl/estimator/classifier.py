@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d
 
 from ibcl.estimator.base import IBCLEstimator
 from ibcl.inference import Inference
-from ibcl.routing import Routed
+from ibcl.pooling import Routed
 from ibcl.tabular import sample_weights
 from ibcl.uncertainty import Bounds
 
@@ -55,7 +55,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> classifier = IBCLClassifier(width=64, pooling="evidence")
+    >>> classifier = IBCLClassifier(width=64)
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 0] > 0, "yes", "no"), task="first")
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 1] > 0, "yes", "no"), task="second")
     >>> classifier.predict([[1.0, -2.0]], preference={"first": 0.9, "second": 0.1})

@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from ibcl.estimator.base import IBCLEstimator
 from ibcl.inference import Inference
 from ibcl.likelihoods import Likelihood, Normal
-from ibcl.routing import Routed
+from ibcl.pooling import Routed
 from ibcl.tabular import Schema, sample_weights
 from ibcl.uncertainty import Bounds
 

@@ -10,15 +10,19 @@
 """
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, PolicyProgress
+from ibcl.rl.conditioned import PreferenceConditioned
 from ibcl.rl.environments import Environment, Step, make
 from ibcl.rl.evolution import EvolutionStrategies
+from ibcl.rl.family import Anchor
 from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
 from ibcl.rl.policies import Normaliser, Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
-from ibcl.rl.symmetry import Reflection, SignedPermutation
+from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
+from ibcl.rl.twin_delayed import TwinDelayed
 
 __all__ = [
     "IBCRL",
+    "Anchor",
     "BayesianPolicyGradient",
     "ClippedSurrogate",
     "Environment",
@@ -26,9 +30,12 @@ __all__ = [
     "Normaliser",
     "Policy",
     "PolicyProgress",
+    "PreferenceConditioned",
     "PreferredPolicy",
     "Reflection",
+    "Rotation",
     "SignedPermutation",
     "Step",
+    "TwinDelayed",
     "make",
 ]

@@ -5,9 +5,10 @@ towards higher preferred returns without straying needlessly from the prior,
 
     max_q  E_{θ~q}[ Σ_k w_k R_k(θ) ] − β KL(q ‖ prior) / D − κ KL(trajectories ‖ prior's).
 
-How the gradient is estimated is the estimator's business: `ClippedSurrogate` or
-`EvolutionStrategies`. The signature follows the core's inference protocol, with the policy in the
-network's place, the preference in the likelihood's and the environment in the data's.
+How the gradient is estimated is the estimator's business: `ClippedSurrogate` (on-policy),
+`TwinDelayed` (off-policy, from replayed experience) or `EvolutionStrategies` (whole episodes). The
+signature follows the core's inference protocol, with the policy in the network's place, the
+preference in the likelihood's and the environment in the data's.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ from ibcl.rl.policies import Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.rollout import Sampler, episode_returns
 from ibcl.rl.symmetry import Projection
+from ibcl.rl.twin_delayed import TwinDelayed
 from ibcl.rl.variational import Objective, Search, State, Variational
+
+Estimator = ClippedSurrogate | TwinDelayed | EvolutionStrategies
 
 
 class PolicyProgress(NamedTuple):
-    """How far a task has come; returns are those of the mean policy when last scored."""
+    """How far a task has come.
+
+    ``returns`` are those of the mean policy when last scored, one after the other where several
+    tasks are learnt together.
+    """
 
     iteration: int
     iterations: int
@@ -41,6 +49,7 @@ class PolicyProgress(NamedTuple):
     kl: float
     steps: int
     steps_per_second: float
+    updates_per_second: float
     seconds_left: float
 
 
@@ -66,7 +75,7 @@ class PolicyInference(InferenceResult):
     """Environment steps taken, scoring included."""
     cpu_seconds: float = 0.0
     history: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    """Learning curve of the last prior: iteration, steps, returns of the mean policy."""
+    """Learning curve of the last prior: iteration, steps, returns of the mean policies."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ class BayesianPolicyGradient:
     iterations
         Updates of q.
     estimator
-        `ClippedSurrogate` or `EvolutionStrategies`.
+        `ClippedSurrogate`, `TwinDelayed` or `EvolutionStrategies`.
     action_std, rate, trajectory_kl
         Schedules: values spread evenly over the run, linear in between. The exploration noise on
         actions, a factor on the estimator's learning rates, and κ.
@@ -89,19 +98,22 @@ class BayesianPolicyGradient:
     score_every
         Updates between scoring episodes of the mean policy. The posterior returned is the best
         scored one of the last quarter of the run.
+    checkpoint_every
+        Updates between checkpoints; replayed experience is large.
     reflected
         Keep q its own mirror image in the environment's reflection, which the preference must be
         too.
     """
 
     iterations: int = 300
-    estimator: ClippedSurrogate | EvolutionStrategies = field(default_factory=ClippedSurrogate)
+    estimator: Estimator = field(default_factory=ClippedSurrogate)
     action_std: tuple[float, ...] = (0.4, 0.2)
     rate: tuple[float, ...] = (1.0,)
     kl_weight: float = 1e-4
     trajectory_kl: tuple[float, ...] = (0.0,)
     std_bounds: tuple[float, float] = (1e-3, 0.1)
     score_every: int = 5
+    checkpoint_every: int = 1
     reflected: bool = False
 
     def __post_init__(self) -> None:
@@ -200,6 +212,7 @@ class _Run:
         self.best = self.q.copy()
         self.best_value = -np.inf
         self.iteration = 0
+        self.updates = 0
         self.scoring_steps = 0
         self.cpu_seconds = 0.0
         self.history: list[list[float]] = []
@@ -217,6 +230,7 @@ class _Run:
             if not self.iteration:
                 project(self.q)
         started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
+        updates_before, rotation = self.updates, self.scoring.rotation
         while self.iteration < settings.iterations:
             cpu = time.process_time()
             fraction = self.iteration / max(1, settings.iterations - 1)
@@ -230,12 +244,18 @@ class _Run:
             )
             # A generator of its own for every update makes a resumed run equal to a straight one.
             rng = np.random.default_rng([*self.entropy, self.iteration])
-            self.search.update(self.q, objective, self.sampler, rng)
+            measured = self.search.update(self.q, objective, self.sampler, rng)
+            self.updates += int(measured["updates"])
             if project is not None:
                 project(self.q)
+            if rotation is not None:
+                for row in self.search.policies(self.q.log_std):
+                    rotation.tie(self.policy, row)
             np.clip(self.q.log_std, *np.log(settings.std_bounds), out=self.q.log_std)
             self.iteration += 1
             self._score()
+            if self.iteration == settings.iterations:
+                self.search.end()
             self.cpu_seconds += time.process_time() - cpu
             self._save()
             if progress is not None:
@@ -249,12 +269,13 @@ class _Run:
                         self.q.gaussian().kl(self.prior),
                         self.steps,
                         (self.sampler.steps - steps_before) / elapsed,
+                        (self.updates - updates_before) / elapsed,
                         elapsed / done * (settings.iterations - self.iteration),
                     )
                 )
         return PolicyInference(
             posteriors=(self.best.gaussian(),),
-            updates=self.iteration,
+            updates=self.updates,
             objectives=(float(self.best_value),),
             steps=self.steps,
             cpu_seconds=self.cpu_seconds,
@@ -271,10 +292,13 @@ class _Run:
         last = self.iteration == self.settings.iterations
         if self.iteration % self.settings.score_every and not last:
             return
-        returns, steps = episode_returns(self.scoring, self.policy, self.q.mean[None])
-        self.scoring_steps += steps
-        self.history.append([float(self.iteration), float(self.steps), *returns[0].tolist()])
-        value = float(returns[0] @ self.weights)
+        rows = self.search.policies(self.q.mean)
+        scores = [episode_returns(self.scoring, self.policy, row[None]) for row in rows]
+        self.scoring_steps += sum(score.steps for score in scores)
+        returns = np.concatenate([score.returns for score in scores])
+        self.history.append([float(self.iteration), float(self.steps), *returns.ravel().tolist()])
+        # Several tasks have no common scale on which one moment would be the best: the last is.
+        value = float(returns[0] @ self.weights) if len(rows) == 1 else float(self.iteration)
         if self.iteration >= 0.75 * self.settings.iterations and value >= self.best_value:
             self.best, self.best_value = self.q.copy(), value
 
@@ -282,7 +306,8 @@ class _Run:
         return repr((self.settings, self.weights.tolist(), self.entropy, self.scoring.name))
 
     def _save(self) -> None:
-        if self.checkpoint is None:
+        due = self.iteration % self.settings.checkpoint_every == 0
+        if self.checkpoint is None or not (due or self.iteration == self.settings.iterations):
             return
         arrays: State = {
             "mean": self.q.mean,
@@ -296,6 +321,7 @@ class _Run:
         facts = {
             "identity": self._identity(),
             "iteration": self.iteration,
+            "updates": self.updates,
             "best_value": self.best_value if np.isfinite(self.best_value) else None,
             "scoring_steps": self.scoring_steps,
             "cpu_seconds": self.cpu_seconds,
@@ -319,6 +345,7 @@ class _Run:
         self.best_value = -np.inf if facts["best_value"] is None else facts["best_value"]
         self.history = arrays["history"].tolist()
         self.iteration = facts["iteration"]
+        self.updates = facts["updates"]
         self.scoring_steps = facts["scoring_steps"]
         self.cpu_seconds = facts["cpu_seconds"]
         self.first_step = facts["first_step"]

@@ -22,31 +22,37 @@ def benchmark(
     folder: Path,
     *,
     preferences: int = 200,
-    reference: tuple[float, float] = (0.0, 0.0),
+    reference: tuple[float, ...] | None = None,
     workers: int = 1,
     threads: int = 1,
     two_tasks: bool = False,
+    conditioned: bool = False,
 ) -> str:
     """Run or continue a benchmark and return its summary in Markdown.
 
     The folder receives ``summary.md``, the CSV files, ``front.png``, ``curves.png`` and, for
-    MuJoCo problems, ``frames.png`` with a few policies along the front.
+    MuJoCo problems, ``frames.png`` with a few policies along the front and ``policies.gif`` with
+    the same in motion.
     """
     if not seeds:
         raise ValueError("Give at least one seed.")
     objectives = make(environment, copies=1).objectives
-    if len(objectives) != 2:
+    plan = recipe(environment, two_tasks=two_tasks, conditioned=conditioned)
+    if reference is not None:
+        plan = replace(plan, reference=reference)
+    if len(objectives) != len(plan.reference):
         raise ValueError(
-            f"{environment} has {len(objectives)} objectives, but a benchmark's front has two; "
-            "use ibcl.rl.IBCRL directly."
+            f"{environment} has {len(objectives)} objectives, but its recipe measures "
+            f"{len(plan.reference)}; use ibcl.rl.IBCRL directly."
         )
-    plan = replace(recipe(environment, two_tasks=two_tasks), reference=reference)
     results = run(plan, seeds, folder / "seeds", preferences, workers, threads)
     command = f"ibcl rl {environment} --seeds {len(seeds)}"
     if seeds[0]:
         command += f" --first-seed {seeds[0]}"
     if two_tasks:
         command += " --two-tasks"
+    if conditioned:
+        command += " --conditioned"
     text = summary(plan, results, command)
     (folder / "summary.md").write_text(text)
     write_tables(plan, results, folder)
@@ -54,5 +60,6 @@ def benchmark(
     draw_curves(results, objectives, folder / "curves.png")
     if environment in DEFINITIONS:
         ibcrl = train(plan, seeds[0], folder / "seeds" / f"seed-{seeds[0]}", print, threads)
-        draw_frames(plan, ibcrl, even_preferences(ROWS_OF_FRAMES).tolist(), folder / "frames.png")
+        shown = even_preferences(ROWS_OF_FRAMES, len(objectives))
+        draw_frames(plan, ibcrl, shown.tolist(), folder / "frames.png")
     return text

@@ -1,7 +1,7 @@
 r"""Environments with a vector of rewards, many copies stepped together.
 
-`make` knows two by name, in the definition of PG-MORL (Xu et al., 2020), on which the published
-hypervolumes rest:
+`make` knows three by name. Two are in the definition of PG-MORL (Xu et al., 2020), on which the
+published hypervolumes rest:
 
 ==================  =========================  =============================
 a step              ``mo-halfcheetah``         ``mo-ant``
@@ -15,8 +15,10 @@ observation         17                         27, no contact forces
 motor gear          gymnasium's                100
 ==================  =========================  =============================
 
-``mo-ant-fast`` is for training only: a quicker integrator, and an episode ends when the ant lies
-upside down. Any other name is looked up in gymnasium, then in mo-gymnasium.
+``mo-hopper-3obj`` has speed v_x + 1, height 10 (z − 1.25) + 1 and energy 1 − Σa², over at most 1000
+steps and without reset noise, but otherwise as in mo-gymnasium's ``mo-hopper-v5``.
+``mo-ant-training`` is for training only: the same simulation, but episodes start at many yaws and
+end when the ant lies upside down. Any other name is looked up in gymnasium, then in mo-gymnasium.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ibcl.rl.symmetry import Reflection
+    from ibcl.rl.policies import Normaliser
+    from ibcl.rl.symmetry import Reflection, Rotation
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -65,6 +68,10 @@ class Environment(ABC):
     elapsed: NDArray[np.int64]
     reflection: Reflection | None = None
     """A mirror in which the problem looks the same, if it has one."""
+    rotation: Rotation | None = None
+    """Turns under which the problem looks the same, if there are any."""
+    normaliser: Normaliser | None = None
+    """Scales of the observations, where the problem declares them."""
 
     @abstractmethod
     def _begin(self, copy: int) -> Array:
@@ -73,6 +80,10 @@ class Environment(ABC):
     @abstractmethod
     def _advance(self, actions: Array) -> tuple[Array, Array, Mask]:
         """Step every copy; return observations, reward vectors and terminations."""
+
+    def fallen(self, outcome: Step) -> Mask:
+        """Tell which copies have fallen over in the last step; here, whose episodes terminated."""
+        return outcome.terminated
 
     def snapshot(self) -> dict[str, NDArray[np.generic]]:
         """State of all copies, from which `restore` continues exactly."""

@@ -56,6 +56,13 @@ class EvolutionSearch:
     def begin(self) -> None:
         """Nothing is carried from task to task."""
 
+    def policies(self, mean: Floats) -> Floats:
+        """Return the one mean policy."""
+        return mean[None]
+
+    def end(self) -> None:
+        """Nothing is kept."""
+
     def state(self) -> State:
         """Nothing to store."""
         return {}
@@ -82,4 +89,4 @@ class EvolutionSearch:
         by_log_std -= 0.5 * objective.kl_weight * kl_log_std
         q.mean += objective.rate * self.settings.mean_rate * by_mean
         q.log_std += objective.rate * self.settings.std_rate * by_log_std
-        return {"reward": float(fitness.mean()) / sampler.environment.horizon}
+        return {"reward": float(fitness.mean()) / sampler.environment.horizon, "updates": 1.0}

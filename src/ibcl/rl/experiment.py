@@ -6,7 +6,9 @@ seed. Running the same command again continues where the last one stopped.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -23,7 +25,7 @@ from ibcl.rl.bayesian_policy_gradient import PolicyProgress
 from ibcl.rl.checkpoint import write_atomically
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.recipes import Mirrored, Recipe
+from ibcl.rl.recipes import Image, Recipe, Together
 
 SECONDS_BETWEEN_LINES = 10.0
 Report = Callable[[str], None]
@@ -50,12 +52,19 @@ class SeedResult:
     tasks: list[TaskResult]
     hypervolumes: dict[str, float]
     fronts: dict[str, list[list[float]]]
+    fallen: dict[str, int]
+    """How many of the generated policies fell in their episode."""
     generation_steps: int
 
     @property
     def steps(self) -> int:
         """Environment steps of training, the scoring of mean policies during it included."""
         return sum(task.steps for task in self.tasks)
+
+    @property
+    def updates(self) -> int:
+        """Updates of training."""
+        return sum(task.updates for task in self.tasks)
 
     @property
     def cpu_seconds(self) -> float:
@@ -74,16 +83,25 @@ class SeedResult:
         return cls(**stored)
 
 
-def even_preferences(n: int) -> NDArray[np.float64]:
-    """Spread n preferences between two objectives evenly, from (0, 1) to (1, 0).
+def even_preferences(n: int, objectives: int = 2) -> NDArray[np.float64]:
+    """Spread n preferences evenly: from (0, 1) to (1, 0), or on a lattice of at most n points.
 
     Examples
     --------
     >>> even_preferences(3).tolist()
     [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
+    >>> even_preferences(5, objectives=3).tolist()
+    [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
-    first = np.linspace(0, 1, n)
-    return np.stack([first, 1 - first], axis=1)
+    if objectives == 2:
+        first = np.linspace(0, 1, n)
+        return np.stack([first, 1 - first], axis=1)
+    height = 1
+    while math.comb(height + objectives, objectives - 1) <= n:
+        height += 1
+    steps = itertools.product(range(height + 1), repeat=objectives - 1)
+    rows = [(*each, height - sum(each)) for each in steps if sum(each) <= height]
+    return np.array(rows, dtype=np.float64) / height
 
 
 class ProgressLine:
@@ -95,8 +113,8 @@ class ProgressLine:
         self.report = report
         self.scored: list[tuple[float, ...]] = []
         self._task = ""
-        self._finished_updates = 0
-        self._fresh_updates = 0
+        self._finished = 0
+        self._fresh = 0
         self._started = time.monotonic()
         self._last = -SECONDS_BETWEEN_LINES
 
@@ -104,26 +122,28 @@ class ProgressLine:
         """Name the task that the next lines are about."""
         self._task = task
 
-    def end(self, returns: Sequence[float], updates: int) -> None:
-        """Count a finished task, whose mean policy's returns join the hypervolume."""
-        self.scored.append(tuple(returns))
-        self._finished_updates += updates
+    def end(self, returns: Sequence[Sequence[float]], iterations: int) -> None:
+        """Count finished tasks, whose mean policies' returns join the hypervolume."""
+        self.scored += [tuple(row) for row in returns]
+        self._finished += iterations
 
     def __call__(self, progress: PolicyProgress) -> None:
         """Report, unless the last line is too recent."""
-        self._fresh_updates += 1
+        self._fresh += 1
         now = time.monotonic()
         if now - self._last < SECONDS_BETWEEN_LINES or not progress.returns:
             return
         self._last = now
-        left = self.recipe.updates - self._finished_updates - progress.iteration
-        seconds = (now - self._started) / self._fresh_updates * left
-        volume = hypervolume([*self.scored, progress.returns], self.recipe.reference)
+        left = self.recipe.iterations - self._finished - progress.iteration
+        seconds = (now - self._started) / self._fresh * left
+        points = np.reshape(progress.returns, (-1, len(self.recipe.reference))).tolist()
+        volume = hypervolume([*self.scored, *points], self.recipe.reference)
         returns = ", ".join(f"{value:.0f}" for value in progress.returns)
         self.report(
             f"seed {self.seed}  {self._task} {progress.iteration}/{progress.iterations}  "
             f"return ({returns})  KL {progress.kl:.0f}  hypervolume {volume:.4g}  "
             f"{progress.steps_per_second:,.0f} steps/s  "
+            f"{progress.updates_per_second:,.0f} updates/s  "
             f"{seconds // 60:.0f} min {seconds % 60:02.0f} s left"
         )
 
@@ -134,6 +154,7 @@ def learner(recipe: Recipe, seed: int, threads: int = 1) -> IBCRL:
         recipe.environment,
         training_environment=recipe.training_environment,
         hidden=recipe.hidden,
+        squashed=recipe.squashed,
         copies=recipe.copies,
         initial_std=recipe.initial_std,
         seed=seed,
@@ -146,19 +167,30 @@ def train(recipe: Recipe, seed: int, folder: Path, report: Report, threads: int 
     ibcrl = learner(recipe, seed, threads)
     line = ProgressLine(recipe, seed, report)
     for stage in recipe.stages:
-        if isinstance(stage, Mirrored):
-            ibcrl.reflect(stage.of, stage.task)
+        if isinstance(stage, Image):
+            ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
             continue
         line.begin(stage.task)
-        result = ibcrl.learn(
-            stage.preference,
-            stage.task,
-            prior=stage.prior,
-            inference=stage.inference,
-            checkpoint=folder / f"{stage.task}.safetensors",
-            progress=line,
-        )
-        line.end(mean_returns(ibcrl, stage.task), result.updates)
+        checkpoint = folder / f"{stage.task}.safetensors"
+        if isinstance(stage, Together):
+            ibcrl.learn_together(
+                stage.tasks,
+                inference=stage.inference,
+                priors=stage.priors or None,
+                checkpoint=checkpoint,
+                progress=line,
+            )
+        else:
+            ibcrl.learn(
+                stage.preference,
+                stage.task,
+                prior=stage.prior,
+                inference=stage.inference,
+                checkpoint=checkpoint,
+                progress=line,
+            )
+        learnt = list(stage.tasks) if isinstance(stage, Together) else [stage.task]
+        line.end([mean_returns(ibcrl, task) for task in learnt], stage.inference.iterations)
     return ibcrl
 
 
@@ -183,8 +215,11 @@ def run_seed(
     if file.exists():
         return SeedResult.load(file)
     ibcrl = train(recipe, seed, file.parent, say, threads)
-    wanted = even_preferences(preferences)
-    fronts = {name: ibcrl.front(wanted, tasks) for name, tasks in recipe.combinations.items()}
+    wanted = even_preferences(preferences, len(recipe.reference))
+    scores = {
+        name: ibcrl.scores(ibcrl.means(wanted, tasks))
+        for name, tasks in recipe.combinations.items()
+    }
     result = SeedResult(
         seed=seed,
         tasks=[
@@ -200,10 +235,11 @@ def run_seed(
             for task, learnt in ibcrl.results.items()
         ],
         hypervolumes={
-            name: hypervolume(returns, recipe.reference) for name, returns in fronts.items()
+            name: hypervolume(score.returns, recipe.reference) for name, score in scores.items()
         },
-        fronts={name: returns.tolist() for name, returns in fronts.items()},
-        generation_steps=preferences * ibcrl.scoring.horizon,
+        fronts={name: score.returns.tolist() for name, score in scores.items()},
+        fallen={name: int(score.fell.sum()) for name, score in scores.items()},
+        generation_steps=len(wanted) * ibcrl.scoring.horizon,
     )
     result.save(file)
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.hypervolumes.items())

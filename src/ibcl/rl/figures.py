@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ibcl.rl.experiment import SeedResult
-from ibcl.rl.frames import draw_strip, film
+from ibcl.rl.experiment import SeedResult, even_preferences
+from ibcl.rl.frames import VIEWS, animate, draw_strip, film, rendered
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Recipe
+from ibcl.rl.report import REPORTED, REPORTED_POINTS, Interval
+
+MOMENTS = 32
+SMALL_PICTURE = (150, 130)
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -26,49 +31,81 @@ def _figure(width: float, height: float) -> Figure:
 def draw_front(
     recipe: Recipe, results: Sequence[SeedResult], objectives: Sequence[str], path: Path
 ) -> None:
-    """Draw the returns of all generated policies, one line a seed, and the trained posteriors."""
-    figure = _figure(5.5, 4)
-    axes: Any = figure.add_subplot()
+    """Draw all generated policies, coloured by preference, and hypervolumes beside published ones.
+
+    With more than two objectives, the first two are drawn.
+    """
+    figure = _figure(9, 4)
+    axes, beside = figure.subplots(1, 2, width_ratios=(3, 2))
     name, tasks = next(iter(recipe.combinations.items()))
     for index, result in enumerate(results):
         returns = np.array(result.fronts[name])
-        best = returns[front(returns)]
-        axes.plot(
-            best[:, 0], best[:, 1], ".-", ms=3, lw=0.8, alpha=0.7, label=f"seed {result.seed}"
+        weights = even_preferences(len(returns), len(objectives))[:, 0]
+        points = axes.scatter(
+            returns[:, 0], returns[:, 1], c=weights, s=5, cmap="viridis", vmin=0, vmax=1
         )
-        trained = np.array([task.returns for task in result.tasks if task.task in tasks])
-        label = "trained posteriors" if index == len(results) - 1 else None
-        axes.plot(trained[:, 0], trained[:, 1], "k+", ms=7, label=label)
+        best = returns[front(returns)]
+        if len(objectives) == 2:
+            axes.plot(best[:, 0], best[:, 1], color="0.6", lw=0.4, zorder=0)
+        learnt = np.array([task.returns for task in result.tasks if task.task in tasks])
+        label = "posteriors combined" if index == 0 else None
+        axes.plot(learnt[:, 0], learnt[:, 1], "k+", ms=7, label=label)
+    reported = np.array(REPORTED_POINTS.get(recipe.environment, []))
+    if reported.size:
+        axes.plot(reported[:, 0], reported[:, 1], "rx", label="PD-MORL, reported points")
+    figure.colorbar(points, ax=axes, label=f"preference for {objectives[0]}")
     axes.set(xlabel=f"return, {objectives[0]}", ylabel=f"return, {objectives[1]}")
-    axes.set_title(f"{recipe.environment}: policies on the front")
+    axes.set_title(f"{recipe.environment}: {len(results)} seeds", fontsize=9)
     axes.legend(fontsize=7)
+    _draw_hypervolumes(beside, recipe, results)
     figure.savefig(path)
 
 
+def _draw_hypervolumes(axes: Any, recipe: Recipe, results: Sequence[SeedResult]) -> None:
+    """Draw one dot a seed and the interval of every combination, published figures as lines."""
+    for place, name in enumerate(recipe.combinations):
+        values = [result.hypervolumes[name] for result in results]
+        interval = Interval.of(values)
+        axes.plot([place] * len(values), values, "o", ms=3, color=f"C{place}", alpha=0.6)
+        width = None if math.isnan(interval.half_width) else interval.half_width
+        axes.errorbar(place + 0.15, interval.mean, width, fmt="_", capsize=3, color=f"C{place}")
+    for name, value in REPORTED.get(recipe.environment, {}).items():
+        axes.axhline(value, color="0.5", lw=0.7, ls="--")
+        axes.text(len(recipe.combinations) - 0.4, value, name, fontsize=6, va="bottom", ha="right")
+    axes.set_xticks(range(len(recipe.combinations)))
+    axes.set_xticklabels([name.replace(" ", "\n") for name in recipe.combinations], fontsize=6)
+    axes.set_xlim(-0.6, len(recipe.combinations) - 0.4)
+    axes.set_title("hypervolume; dashed: as reported", fontsize=9)
+
+
 def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: Path) -> None:
-    """Draw the mean policy's returns over all environment steps, task after task."""
+    """Draw the mean policies' returns, task after task: mean over seeds and its 95 % interval."""
     figure = _figure(7, 3.5)
     axes: Any = figure.add_subplot()
-    for result in results:
-        start = 0
-        for task in result.tasks:
-            if not task.curve:
-                continue
-            curve = np.array(task.curve)
-            for k in range(len(objectives)):
-                axes.plot((start + curve[:, 1]) / 1e6, curve[:, 2 + k], color=f"C{k}", lw=0.7)
-            start += task.steps
-            if result is results[0]:
-                axes.axvline(start / 1e6, color="0.85", lw=0.8, zorder=0)
-                axes.text(
-                    start / 1e6,
-                    0.02,
-                    f"{task.task} ",
-                    rotation=90,
-                    fontsize=6,
-                    ha="right",
-                    transform=axes.get_xaxis_transform(),
-                )
+    start = 0.0
+    for index, task in enumerate(results[0].tasks):
+        curves = np.array([result.tasks[index].curve for result in results])
+        if not curves.size:
+            continue
+        steps = (start + curves[:, :, 1].mean(0)) / 1e6
+        for k in range(len(objectives)):
+            values = curves[:, :, 2 + k]
+            axes.plot(steps, values.mean(0), color=f"C{k}", lw=1)
+            if len(results) > 1:
+                widths = [Interval.of(column).half_width for column in values.T.tolist()]
+                low, high = values.mean(0) - widths, values.mean(0) + widths
+                axes.fill_between(steps, low, high, color=f"C{k}", alpha=0.25, lw=0)
+        start += float(np.mean([result.tasks[index].steps for result in results]))
+        axes.axvline(start / 1e6, color="0.85", lw=0.8, zorder=0)
+        axes.text(
+            start / 1e6,
+            0.02,
+            f"{task.task} ",
+            rotation=90,
+            fontsize=6,
+            ha="right",
+            transform=axes.get_xaxis_transform(),
+        )
     for k, objective in enumerate(objectives):
         axes.plot([], [], color=f"C{k}", label=objective)
     axes.set(xlabel="environment steps (millions)", ylabel="return of the mean policy")
@@ -82,19 +119,27 @@ def draw_frames(
     preferences: Sequence[Sequence[float]],
     path: Path,
 ) -> None:
-    """Draw a strip of frames for each of a few policies along the front, one row a preference."""
+    """Draw a strip of moments for each of a few policies along the front, one row a preference.
+
+    Where there is OpenGL, an animation of the same policies is written beside it.
+    """
     tasks = next(iter(recipe.combinations.values()))
-    policies = [ibcrl.policy(preference, tasks) for preference in preferences]
-    means = np.stack([policy.q.mean.numpy() for policy in policies])
+    means = ibcrl.means(preferences, tasks)
     returns = ibcrl.returns(means)
-    figure = _figure(8, 1.0 * len(policies))
+    view = VIEWS[recipe.environment]
+    figure = _figure(8, 1.0 * len(means))
+    strips = []
     for row, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
         model, positions = film(recipe.environment, ibcrl.policy_class, mean)
-        axes: Any = figure.add_subplot(len(policies), 1, row + 1)
-        if not draw_strip(axes, model, positions):
+        axes: Any = figure.add_subplot(len(means), 1, row + 1)
+        if not draw_strip(axes, model, positions, view):
             figure.suptitle("No OpenGL driver here: drawn as stick figures.", fontsize=7)
         label = ", ".join(f"{weight:.2f}" for weight in weights)
-        axes.set_title(
-            f"preference ({label}): returns ({value[0]:.0f}, {value[1]:.0f})", fontsize=7, pad=2
-        )
+        earned = ", ".join(f"{each:.0f}" for each in value)
+        axes.set_title(f"preference ({label}): returns ({earned})", fontsize=7, pad=2)
+        model, positions = film(recipe.environment, ibcrl.policy_class, mean, 200, 1, MOMENTS)
+        strips.append(rendered(model, positions, view, SMALL_PICTURE))
     figure.savefig(path)
+    moving = [strip for strip in strips if strip is not None]
+    if moving:
+        animate(moving, path.with_name("policies.gif"))

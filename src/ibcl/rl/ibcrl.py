@@ -8,8 +8,8 @@ posteriors and takes the highest density region (Algorithm 2), all without train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,17 @@ from ibcl.preference import Preference
 from ibcl.region import HighestDensityRegion
 from ibcl.rl.bayesian_policy_gradient import (
     BayesianPolicyGradient,
+    Estimator,
     PolicyInference,
     ProgressCallback,
 )
 from ibcl.rl.checkpoint import Checkpoint
 from ibcl.rl.coordinates import task_weights
 from ibcl.rl.environments import Environment, make
-from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.policies import Floats, Normaliser, Policy
-from ibcl.rl.policy_gradient import ClippedSurrogate
-from ibcl.rl.rollout import Sampler, episode_returns
+from ibcl.rl.rollout import Sampler, Scores, episode_returns
+from ibcl.rl.symmetry import Reflection, Turn
+from ibcl.rl.twin_delayed import TwinDelayed
 from ibcl.rl.variational import Search
 
 EnvironmentFactory = Callable[[int], Environment]
@@ -67,10 +68,12 @@ class IBCRL:
         A name for `ibcl.rl.make`, or a function from a number of copies to an `Environment`.
     training_environment
         Where policies are sampled, if that is to be another one than where they are scored.
-    hidden, clock
-        The policy: sizes of its hidden layers (none is a linear policy) and its optional clock.
+    hidden, clock, squashed
+        The policy: sizes of its hidden layers (none is a linear policy), its optional clock, and
+        whether its actions pass through tanh, as `TwinDelayed` needs them.
     normalise
-        Whether observations are standardised by what random actions show at the start.
+        Whether observations are standardised, by the scales the environment declares or else by
+        what random actions show at the start.
     inference
         How a task is learnt, unless `learn` is told otherwise.
     copies
@@ -89,6 +92,7 @@ class IBCRL:
         training_environment: str | EnvironmentFactory | None = None,
         hidden: tuple[int, ...] = (64,),
         clock: float | None = None,
+        squashed: bool = False,
         normalise: bool = True,
         inference: BayesianPolicyGradient | None = None,
         copies: int = 16,
@@ -116,19 +120,19 @@ class IBCRL:
         walkers = training(copies)
         self.objectives = self.scoring.objectives
         rng = np.random.default_rng([seed, 0])
-        normaliser = Normaliser.fit(walkers, 300, rng) if normalise else None
-        if normaliser is not None and self.scoring.reflection is not None:
-            normaliser = self.scoring.reflection.normaliser(normaliser)
+        normaliser = _normaliser(walkers, rng) if normalise else None
         self.policy_class = Policy(
             walkers.observation_size,
             walkers.action_size,
             hidden=hidden,
             clock=clock,
+            squashed=squashed,
             normaliser=normaliser,
         )
         self.sampler = Sampler(walkers, self.policy_class)
-        self._searches: dict[ClippedSurrogate | EvolutionStrategies, Search] = {}
-        mean = torch.tensor(self.policy_class.network.initial(rng))
+        self._searches: dict[Estimator, Search] = {}
+        last = 0.1 if squashed else 0.01
+        mean = torch.tensor(self.policy_class.network.initial(rng, last))
         prior = DiagonalGaussian(mean, torch.full_like(mean, initial_std))
         self.knowledge = KnowledgeBase([prior], d=d)
         self.preferences: dict[str, tuple[float, ...]] = {}
@@ -173,30 +177,98 @@ class IBCRL:
             seed=[self.seed, 1 + len(self.preferences)],
             progress=progress,
         )
-        self.knowledge.add(name, result.posteriors, result.steps, result.updates)
-        self.preferences[name] = tuple(wanted.vector().tolist())
-        self.results[name] = result
+        self._keep(name, wanted.vector(), result)
         return result
 
-    def reflect(self, task: str, name: str) -> PolicyInference:
-        """Add the mirror image of a learnt task as a task of its own, without any training."""
-        reflection = self.scoring.reflection
-        if reflection is None:
-            raise ValueError(f"{self.scoring.name} declares no reflection.")
+    def learn_together(
+        self,
+        tasks: Mapping[str, Any],
+        *,
+        inference: BayesianPolicyGradient,
+        priors: Sequence[str] | None = None,
+        checkpoint: str | Path | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> PolicyInference:
+        """Learn several tasks at once, so that what pooling makes of them is trained too.
+
+        Parameters
+        ----------
+        tasks
+            The preference each task is combined for, in the order of the anchors of the
+            inference's `TwinDelayed` estimator, which say what the task rewards.
+        priors
+            The task whose posterior is each one's prior; by default the one learnt last for all.
+        """
+        estimator = inference.estimator
+        if not isinstance(estimator, TwinDelayed) or len(estimator.anchors) != len(tasks):
+            raise ValueError(
+                f"Learning {len(tasks)} tasks together needs TwinDelayed with as many anchors."
+            )
+        if priors is not None and len(priors) != len(tasks):
+            raise ValueError(f"{len(tasks)} tasks need as many priors, not {len(priors)}.")
+        for name in tasks:
+            self.knowledge.check_new(name)
+        wanted = [Preference.parse(each, self.objectives) for each in tasks.values()]
+        chosen: Sequence[str | None] = priors or [None] * len(tasks)
+        sources = [self._priors(prior) for prior in chosen]
+        family = estimator.family(self.policy_class)
+        result = inference.infer(
+            self.policy_class,
+            np.mean([anchor.weights for anchor in estimator.anchors], axis=0),
+            [family.join(each) for each in zip(*sources, strict=True)],
+            self.sampler,
+            self.scoring,
+            search=self._search(estimator),
+            checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
+            seed=[self.seed, 1 + len(self.preferences)],
+            progress=progress,
+        )
+        joint = [q for q in result.posteriors if isinstance(q, DiagonalGaussian)]
+        parts = zip(*(family.split(q) for q in joint), strict=True)
+        for index, (name, posteriors) in enumerate(zip(tasks, parts, strict=True)):
+            # The cost is counted once, with the first of them.
+            spent = result if index == 0 else PolicyInference(posteriors, 0, ())
+            first = 2 + index * len(self.objectives)
+            columns = [0, 1, *range(first, first + len(self.objectives))]
+            own = replace(spent, posteriors=posteriors, history=result.history[:, columns])
+            self._keep(name, wanted[index].vector(), own)
+        return result
+
+    def image(self, task: str, name: str, *, degrees: float | None = None) -> PolicyInference:
+        """Add the image of a learnt task as a task of its own, without any training.
+
+        It is the task turned by an angle of the environment's rotation, or without an angle its
+        mirror image in the environment's reflection. Either maps parameters linearly, so that the
+        image of a Gaussian is a Gaussian.
+        """
+        symmetry = self._symmetry(degrees)
         self.knowledge.check_new(name)
-        weights = reflection.preference(self.preferences[self.knowledge.record(task).name])
+        weights = symmetry.preference(self.preferences[self.knowledge.record(task).name])
         images = []
         for q in self.knowledge.extremes(task):
             if not isinstance(q, DiagonalGaussian):
-                raise ValueError("Only diagonal Gaussians have a mirror image.")
-            images.append(reflection.gaussian(self.policy_class, q))
+                raise ValueError("Only diagonal Gaussians have an image here.")
+            images.append(symmetry.gaussian(self.policy_class, q))
         result = PolicyInference(posteriors=tuple(images), updates=0, objectives=())
-        self.knowledge.add(name, result.posteriors, 0, 0)
-        self.preferences[name] = tuple(weights.tolist())
-        self.results[name] = result
+        self._keep(name, weights, result)
         return result
 
-    def _search(self, estimator: ClippedSurrogate | EvolutionStrategies) -> Search:
+    def _symmetry(self, degrees: float | None) -> Reflection | Turn:
+        reflection, rotation = self.scoring.reflection, self.scoring.rotation
+        if degrees is None:
+            if reflection is None:
+                raise ValueError(f"{self.scoring.name} declares no reflection.")
+            return reflection
+        if rotation is None:
+            raise ValueError(f"{self.scoring.name} declares no rotation.")
+        return rotation.by(degrees)
+
+    def _keep(self, name: str, weights: Floats, result: PolicyInference) -> None:
+        self.knowledge.add(name, result.posteriors, result.steps, result.updates)
+        self.preferences[name] = tuple(weights.tolist())
+        self.results[name] = result
+
+    def _search(self, estimator: Estimator) -> Search:
         """Return the running state of an estimator, which carries its critic between tasks."""
         if estimator not in self._searches:
             objectives = len(self.objectives)
@@ -225,27 +297,43 @@ class IBCRL:
             return {name: weights for weights, name in latest.items()}
         return {self.knowledge.record(name).name: self.preferences[name] for name in tasks}
 
-    def returns(self, theta: Floats) -> NDArray[np.float64]:
-        """Return vectors of parameter vectors (n, D), one episode each."""
+    def scores(self, theta: Floats) -> Scores:
+        """Return vectors of parameter vectors (n, D), one episode each, and which of them fell."""
         environment = self._build(len(theta))
         try:
             rows = np.asarray(theta, dtype=np.float32)
-            return episode_returns(environment, self.policy_class, rows)[0]
+            return episode_returns(environment, self.policy_class, rows)
         finally:
             environment.close()
+
+    def returns(self, theta: Floats) -> NDArray[np.float64]:
+        """Return vectors of parameter vectors (n, D), one episode each."""
+        return self.scores(theta).returns
+
+    def means(self, preferences: ArrayLike, tasks: Sequence[str] | None = None) -> Floats:
+        """Parameters (n, D) of the mean policies of many preferences (n, objectives)."""
+        policies = [self.policy(row, tasks) for row in np.asarray(preferences, dtype=np.float64)]
+        return np.stack([policy.q.mean.numpy() for policy in policies])
 
     def front(
         self, preferences: ArrayLike, tasks: Sequence[str] | None = None
     ) -> NDArray[np.float64]:
         """Return vectors of the mean policies of many preferences (n, objectives)."""
-        policies = [self.policy(row, tasks) for row in np.asarray(preferences, dtype=np.float64)]
-        return self.returns(np.stack([policy.q.mean.numpy() for policy in policies]))
+        return self.returns(self.means(preferences, tasks))
 
 
 def _name(preference: Preference) -> str:
     """Name a task by its only objective, or by its weights."""
     chosen = [objective for objective, weight in preference.items() if weight == 1]
     return chosen[0] if chosen else str(preference).replace(",", " ")
+
+
+def _normaliser(environment: Environment, rng: np.random.Generator) -> Normaliser:
+    """Return the scales an environment declares, or fit them (mirrored as the problem is)."""
+    if environment.normaliser is not None:
+        return environment.normaliser
+    fitted = Normaliser.fit(environment, 300, rng)
+    return environment.reflection.normaliser(fitted) if environment.reflection else fitted
 
 
 def _factory(environment: str | EnvironmentFactory, threads: int, seed: int) -> EnvironmentFactory:

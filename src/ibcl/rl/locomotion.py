@@ -1,4 +1,7 @@
-r"""MuJoCo problems in the PG-MORL definition: HalfCheetah (speed, energy) and Ant (x, y).
+r"""MuJoCo problems: HalfCheetah (speed, energy), Ant (x, y) and Hopper (speed, height, energy).
+
+The first two are in the definition of PG-MORL, the third in that of mo-gymnasium's ``mo-hopper``.
+
 
 Each copy is one ``MjData`` advanced by ``mj_step`` exactly as gymnasium does it, warm start of the
 constraint solver included, so a trajectory is the same to the last bit. ``mj_step`` releases
@@ -11,14 +14,15 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcl.rl.environments import Array, Environment, Mask
-from ibcl.rl.symmetry import Reflection, SignedPermutation
+from ibcl.rl.environments import Array, Environment, Mask, Step
+from ibcl.rl.policies import Normaliser
+from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
 
 try:
     import gymnasium
@@ -28,8 +32,6 @@ except ImportError as error:  # pragma: no cover - depends on the installation
         "The locomotion problems need MuJoCo and gymnasium: pip install 'ibcl[rl]'."
     ) from error
 
-FRAME_SKIP = 5
-HORIZON = 500
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
@@ -50,52 +52,88 @@ def ant_xml() -> str:
 
 
 @functools.cache
-def ant_model(*, euler: bool = False) -> mujoco.MjModel:
-    """Return the gear-100 Ant; with ``euler`` its semi-implicit Euler twin, four times as fast."""
-    model = mujoco.MjModel.from_xml_string(ant_xml())
-    if euler:
-        model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
-    return model
+def ant_model() -> mujoco.MjModel:
+    """Return the gear-100 Ant."""
+    return mujoco.MjModel.from_xml_string(ant_xml())
+
+
+@functools.cache
+def hopper_model() -> mujoco.MjModel:
+    """Return gymnasium's Hopper."""
+    return mujoco.MjModel.from_xml_string(_gymnasium_model("hopper.xml"))
+
+
+HOPPER_HEIGHT = 1.25
 
 
 @dataclass(frozen=True)
 class Definition:
     """What makes a MuJoCo model a problem; every function takes one row a copy.
 
-    ``reward`` takes the velocity of the first two coordinates and the clipped action,
-    ``terminated`` all positions and velocities.
+    ``reward`` takes the velocity of the first two coordinates, all positions and the clipped
+    action, ``terminated`` all positions and velocities, ``fallen`` all positions, where a fall does
+    not end the episode. ``start`` changes the model's start position for the n-th episode.
     """
 
     model: Callable[[], mujoco.MjModel]
     objectives: tuple[str, ...]
     hidden_positions: int
-    reward: Callable[[Array, Array], Array]
+    reward: Callable[[Array, Array, Array], Array]
     terminated: Callable[[Array, Array], Mask]
+    fallen: Callable[[Array], Mask] | None = None
     reflection: Reflection | None = None
+    rotation: Rotation | None = None
+    normaliser: Normaliser | None = None
+    start: Callable[[Array, int], Array] | None = None
+    frame_skip: int = 5
+    horizon: int = 500
+    velocity_limit: float = np.inf
+    """Observed velocities are clipped to it."""
 
 
-def half_cheetah_reward(velocity: Array, action: Array) -> Array:
+def half_cheetah_reward(velocity: Array, position: Array, action: Array) -> Array:
     """Speed min(4, v_x) + 1 and energy 4 − Σa² + 1.
 
     Examples
     --------
-    >>> half_cheetah_reward(np.array([[5.0]]), np.array([[1.0, 0.5]])).tolist()
+    >>> half_cheetah_reward(np.array([[5.0]]), np.zeros((1, 9)), np.array([[1.0, 0.5]])).tolist()
     [[5.0, 3.75]]
     """
+    del position
     speed = np.minimum(4.0, velocity[:, 0]) + 1
     energy = 4 - np.square(action).sum(1) + 1
     return np.stack([speed, energy], axis=1)
 
 
-def ant_reward(velocity: Array, action: Array) -> Array:
+def ant_reward(velocity: Array, position: Array, action: Array) -> Array:
     """Speed along x and along y, each minus ½ Σa² plus 1.
 
     Examples
     --------
-    >>> ant_reward(np.array([[3.0, -1.0]]), np.array([[1.0, 1.0]])).tolist()
+    >>> ant_reward(np.array([[3.0, -1.0]]), np.zeros((1, 15)), np.array([[1.0, 1.0]])).tolist()
     [[3.0, -1.0]]
     """
+    del position
     return np.asarray(velocity + (1 - 0.5 * np.square(action).sum(1, keepdims=True)))
+
+
+def hopper_reward(velocity: Array, position: Array, action: Array) -> Array:
+    """Speed v_x + 1, height 10 (z − 1.25) + 1 and energy 1 − Σa².
+
+    Examples
+    --------
+    >>> start = np.array([[0.0, 1.25, 0, 0, 0, 0]])
+    >>> hopper_reward(np.array([[2.0, 0.0]]), start, np.array([[1.0, 0.5, 0]])).tolist()
+    [[3.0, 1.0, -0.25]]
+    """
+    height = 10 * (position[:, 1] - HOPPER_HEIGHT)
+    return np.stack([velocity[:, 0], height, -np.square(action).sum(1)], axis=1) + 1
+
+
+def _hopper_unhealthy(position: Array, velocity: Array) -> Mask:
+    state = np.concatenate([position[:, 2:], velocity], axis=1)
+    upright = (position[:, 1] > 0.7) & (np.abs(position[:, 2]) < 0.2)
+    return np.asarray(~(upright & (np.abs(state) < 100).all(1)))
 
 
 def _torso_tipped(position: Array, velocity: Array) -> Mask:
@@ -107,10 +145,13 @@ def _not_finite(position: Array, velocity: Array) -> Mask:
     return np.asarray(~(np.isfinite(position).all(1) & np.isfinite(velocity).all(1)))
 
 
-def _not_finite_or_upside_down(position: Array, velocity: Array) -> Mask:
+def _upside_down(position: Array) -> Mask:
     # The torso's z axis after rotation by the quaternion (w, x, y, z) has height 1 − 2(x² + y²).
-    height = 1 - 2 * np.square(position[:, 4:6]).sum(1)
-    return np.asarray(_not_finite(position, velocity) | ~(height > -0.2))
+    return np.asarray(~(1 - 2 * np.square(position[:, 4:6]).sum(1) > -0.2))
+
+
+def _not_finite_or_upside_down(position: Array, velocity: Array) -> Mask:
+    return np.asarray(_not_finite(position, velocity) | _upside_down(position))
 
 
 def _ant_reflection() -> Reflection:
@@ -143,21 +184,67 @@ def _ant_reflection() -> Reflection:
     return Reflection(observation, action, (1, 0))
 
 
+# Turning the world about the vertical turns velocities by the angle and the quaternion by half of
+# it. MuJoCo gives the angular velocity in the body's own frame, which turns along.
+_ANT_ROTATION = Rotation(((13, 14, 1.0), (1, 4, 0.5), (2, 3, 0.5)), (0, 1))
+
+WIDEST_YAW = np.deg2rad(50)
+GOLDEN_RATIO = (np.sqrt(5) - 1) / 2
+
+
+def _ant_scales() -> Normaliser:
+    """Return the sizes of what a running ant observes, equal within pairs that turn together."""
+    legs = (0.4, 0.6) * 4
+    scale = np.array([0.2, *(0.5,) * 4, *legs, 2.0, 2.0, 1.0, *(2.0,) * 3, *(5.0,) * 8])
+    centre = np.zeros(27)
+    centre[0] = 0.6
+    return Normaliser(centre, scale, limit=6.0)
+
+
+def turned_start(position: Array, episode: int) -> Array:
+    """Turn the start position by a yaw within ±50°, spread evenly over the episodes.
+
+    Examples
+    --------
+    >>> upright = np.array([0, 0, 0.75, 1.0, 0, 0, 0])
+    >>> yaws = [2 * np.rad2deg(np.arcsin(turned_start(upright, n)[6])) for n in range(1000)]
+    >>> round(min(yaws)), round(max(yaws)), abs(sum(yaws)) < 500
+    (-50, 50, True)
+    """
+    half = WIDEST_YAW * (2 * ((episode * GOLDEN_RATIO) % 1) - 1) / 2
+    turned = position.copy()
+    turned[3:7] = np.cos(half), 0, 0, np.sin(half)
+    return turned
+
+
+_ANT = Definition(
+    ant_model,
+    ("x-speed", "y-speed"),
+    2,
+    ant_reward,
+    _not_finite,
+    _upside_down,
+    _ant_reflection(),
+    _ANT_ROTATION,
+    _ant_scales(),
+)
+
 DEFINITIONS: dict[str, Definition] = {
     "mo-halfcheetah": Definition(
         half_cheetah_model, ("speed", "energy"), 1, half_cheetah_reward, _torso_tipped
     ),
-    "mo-ant": Definition(
-        ant_model, ("x-speed", "y-speed"), 2, ant_reward, _not_finite, _ant_reflection()
+    "mo-hopper-3obj": Definition(
+        hopper_model,
+        ("speed", "height", "energy"),
+        1,
+        hopper_reward,
+        _hopper_unhealthy,
+        frame_skip=4,
+        horizon=1000,
+        velocity_limit=10.0,
     ),
-    "mo-ant-fast": Definition(
-        functools.partial(ant_model, euler=True),
-        ("x-speed", "y-speed"),
-        2,
-        ant_reward,
-        _not_finite_or_upside_down,
-        _ant_reflection(),
-    ),
+    "mo-ant": _ANT,
+    "mo-ant-training": replace(_ANT, terminated=_not_finite_or_upside_down, start=turned_start),
 }
 
 
@@ -178,12 +265,15 @@ class Locomotion(Environment):
         self.copies = copies
         self.definition = DEFINITIONS[name]
         self.model = self.definition.model()
-        self.horizon = HORIZON
+        self.horizon = self.definition.horizon
         self.objectives = self.definition.objectives
         self.reflection = self.definition.reflection
+        self.rotation = self.definition.rotation
+        self.normaliser = self.definition.normaliser
+        self._episodes = np.arange(copies, dtype=np.int64)
         self.action_size = self.model.nu
         self.observation_size = self.model.nq + self.model.nv - self.definition.hidden_positions
-        self.dt = FRAME_SKIP * float(self.model.opt.timestep)
+        self.dt = self.definition.frame_skip * float(self.model.opt.timestep)
         self._data = [mujoco.MjData(self.model) for _ in range(copies)]
         # Looking an attribute up on MjData costs as much as a tenth of a simulation step.
         self._views = [(data, data.ctrl, data.qpos, data.qvel) for data in self._data]
@@ -203,8 +293,12 @@ class Locomotion(Environment):
         return self._position.copy()
 
     def _begin(self, copy: int) -> Array:
-        mujoco.mj_resetData(self.model, self._data[copy])
-        mujoco.mj_forward(self.model, self._data[copy])
+        data = self._data[copy]
+        mujoco.mj_resetData(self.model, data)
+        if self.definition.start is not None:
+            data.qpos[:] = self.definition.start(data.qpos, int(self._episodes[copy]))
+            self._episodes[copy] += self.copies
+        mujoco.mj_forward(self.model, data)
         self._read([copy])
         return np.asarray(self._observation()[copy])
 
@@ -213,14 +307,15 @@ class Locomotion(Environment):
             _, _, self._position[copy], self._velocity[copy] = self._views[copy]
 
     def _observation(self) -> Array:
-        hidden = self.definition.hidden_positions
-        return np.concatenate([self._position[:, hidden:], self._velocity], axis=1)
+        hidden, limit = self.definition.hidden_positions, self.definition.velocity_limit
+        velocity = np.clip(self._velocity, -limit, limit)
+        return np.concatenate([self._position[:, hidden:], velocity], axis=1)
 
     def _simulate(self, copies: NDArray[np.int64], actions: Array) -> None:
         for copy in copies:
             data, control, position, velocity = self._views[copy]
             control[:] = actions[copy]
-            mujoco.mj_step(self.model, data, FRAME_SKIP)
+            mujoco.mj_step(self.model, data, self.definition.frame_skip)
             self._position[copy] = position
             self._velocity[copy] = velocity
 
@@ -231,20 +326,28 @@ class Locomotion(Environment):
             self._simulate(self._chunks[0], clipped)
         else:
             list(self._pool.map(lambda chunk: self._simulate(chunk, clipped), self._chunks))
-        reward = self.definition.reward((self._position[:, :2] - before) / self.dt, clipped)
+        moved = (self._position[:, :2] - before) / self.dt
+        reward = self.definition.reward(moved, self._position, clipped)
         terminated = self.definition.terminated(self._position, self._velocity)
         return self._observation(), reward, terminated
+
+    def fallen(self, outcome: Step) -> Mask:
+        """Tell which copies fell: by ending their episode, or as the definition says."""
+        if self.definition.fallen is None:
+            return outcome.terminated
+        return outcome.terminated | self.definition.fallen(self._position)
 
     def snapshot(self) -> dict[str, NDArray[np.generic]]:
         """Everything MuJoCo integrates from, the solver's warm start included."""
         state = np.empty((self.copies, mujoco.mj_stateSize(self.model, STATE)))
         for row, data in zip(state, self._data, strict=True):
             mujoco.mj_getState(self.model, data, row, STATE)
-        return {"elapsed": self.elapsed.copy(), "state": state}
+        return {"elapsed": self.elapsed.copy(), "episodes": self._episodes.copy(), "state": state}
 
     def restore(self, snapshot: dict[str, NDArray[np.generic]]) -> Array:
         """Continue from a snapshot; returns the observations."""
         self.elapsed = snapshot["elapsed"].astype(np.int64)
+        self._episodes = snapshot["episodes"].astype(np.int64)
         for row, data in zip(snapshot["state"], self._data, strict=True):
             mujoco.mj_setState(self.model, data, np.asarray(row, dtype=np.float64), STATE)
         self._read(range(self.copies))

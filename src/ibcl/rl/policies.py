@@ -19,9 +19,17 @@ from ibcl.rl.environments import Environment
 Floats = NDArray[np.floating]
 
 
+def _tanh_slope(value: Floats) -> Floats:
+    """Derivative of tanh where it has this value, 1 − tanh²."""
+    slope = np.square(value)
+    return np.subtract(1, slope, out=slope)
+
+
 @dataclass(frozen=True)
 class Perceptron:
     """A stack of affine layers with tanh between them, its parameters one flat vector.
+
+    With ``squashed`` the output passes through tanh too.
 
     Examples
     --------
@@ -34,6 +42,7 @@ class Perceptron:
     """
 
     sizes: tuple[int, ...]
+    squashed: bool = False
 
     @property
     def dimension(self) -> int:
@@ -55,8 +64,11 @@ class Perceptron:
         activations = [inputs]
         layers = self.layers(theta)
         for index, (weight, bias) in enumerate(layers):
-            output = activations[-1] @ weight + bias
-            activations.append(output if index == len(layers) - 1 else np.tanh(output))
+            output = activations[-1] @ weight
+            output += bias
+            if self.squashed or index < len(layers) - 1:
+                np.tanh(output, out=output)
+            activations.append(output)
         return activations
 
     def backward(self, theta: Floats, activations: Sequence[Floats], gradient: Floats) -> Floats:
@@ -64,14 +76,15 @@ class Perceptron:
         result = np.empty_like(theta)
         views = self.layers(result)
         layers = self.layers(theta)
+        if self.squashed:
+            gradient = gradient * _tanh_slope(activations[-1])
         for index in range(len(layers) - 1, -1, -1):
             weight, bias = views[index]
-            weight[...] = activations[index].swapaxes(1, 2) @ gradient
-            bias[...] = gradient.sum(1, keepdims=True)
+            np.matmul(activations[index].swapaxes(1, 2), gradient, out=weight)
+            np.sum(gradient, axis=1, keepdims=True, out=bias)
             if index:
-                gradient = (gradient @ layers[index][0].swapaxes(1, 2)) * (
-                    1 - np.square(activations[index])
-                )
+                gradient = gradient @ layers[index][0].swapaxes(1, 2)
+                gradient *= _tanh_slope(activations[index])
         return result
 
     def initial(self, rng: np.random.Generator, last: float = 0.01) -> Floats:
@@ -90,11 +103,12 @@ class Normaliser:
 
     mean: Floats
     std: Floats
+    limit: float = 10.0
 
     def __call__(self, observation: Floats) -> Floats:
-        """(o − mean) / std, kept within ±10."""
+        """(o − mean) / std, kept within ± ``limit``."""
         scaled = (observation - self.mean) / self.std
-        return np.clip(scaled, -10, 10).astype(np.float32)
+        return np.clip(scaled, -self.limit, self.limit).astype(np.float32)
 
     @classmethod
     def fit(cls, environment: Environment, steps: int, rng: np.random.Generator) -> Normaliser:
@@ -112,7 +126,8 @@ class Policy:
     """The architecture of π_θ; the parameters θ come from outside, one row a copy.
 
     ``clock`` is the period in steps of an optional pair of inputs (sin, cos), which lets even a
-    linear policy swing its legs.
+    linear policy swing its legs. ``squashed`` actions pass through tanh and stay within ±1, as a
+    deterministic policy gradient needs them; others are clipped by the environment.
 
     Examples
     --------
@@ -127,13 +142,14 @@ class Policy:
     action_size: int
     hidden: tuple[int, ...] = (64,)
     clock: float | None = None
+    squashed: bool = False
     normaliser: Normaliser | None = field(default=None, compare=False)
 
     @property
     def network(self) -> Perceptron:
         """The map from features to actions."""
         inputs = self.observation_size + (2 if self.clock else 0)
-        return Perceptron((inputs, *self.hidden, self.action_size))
+        return Perceptron((inputs, *self.hidden, self.action_size), self.squashed)
 
     @property
     def dimension(self) -> int:

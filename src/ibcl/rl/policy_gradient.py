@@ -184,6 +184,13 @@ class SurrogateSearch:
         self._mean_adam = Adam(self.policy.dimension)
         self._std_adam = Adam(self.policy.dimension)
 
+    def policies(self, mean: Floats) -> Floats:
+        """Return the one mean policy."""
+        return mean[None]
+
+    def end(self) -> None:
+        """Keep the critic, which serves every preference."""
+
     def state(self) -> State:
         """Arrays to store in a checkpoint."""
         return {
@@ -247,6 +254,7 @@ class SurrogateSearch:
             "reward": float((segment.rewards @ objective.weights).mean()),
             "departure": float(departure.mean()),
             "divergence": divergence,
+            "updates": 1.0,
         }
 
     def _limited(self, gradient: Floats) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from ibcl.rl.experiment import SeedResult, even_preferences
-from ibcl.rl.recipes import Mirrored, Recipe
+from ibcl.rl.recipes import Image, Recipe, Stage, Together
 
 REPORTED: dict[str, dict[str, float]] = {
     "mo-halfcheetah": {
@@ -33,6 +33,12 @@ REPORTED: dict[str, dict[str, float]] = {
     },
 }
 """Hypervolumes as printed in the paper, which took the others from their own papers."""
+
+
+REPORTED_POINTS: dict[str, list[tuple[float, float]]] = {
+    "mo-halfcheetah": [(500.0, 2493.0), (2451.0, 2205.0), (2459.0, 1526.0)],
+}
+"""Points of PD-MORL's front as printed in its paper."""
 
 
 @dataclass(frozen=True)
@@ -64,60 +70,77 @@ class Interval:
 
 
 def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
-    """Markdown: hypervolume × 10⁶ of ours and of the published methods."""
+    """Markdown: hypervolume × 10⁶ of ours and of the published methods, and what ours cost."""
     count = len(results[0].fronts[next(iter(recipe.combinations))])
     lines = [
-        "| method | hypervolume × 10⁶ | posteriors trained | combined | steps × 10⁶ | policies "
-        "| source |",
-        "|---|---|---|---|---|---|---|",
+        "| method | hypervolume × 10⁶ | posteriors trained | combined | steps × 10⁶ "
+        "| updates × 10³ | CPU-seconds | policies | fell | source |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, value in REPORTED.get(recipe.environment, {}).items():
-        lines.append(f"| {name} | {value / 1e6:.2f} | | | | 200 | reported |")
+        lines.append(f"| {name} | {value / 1e6:.2f} | | | | | | 200 | | reported |")
     source = "1 seed" if len(results) == 1 else f"{len(results)} seeds, 95 % interval"
     for name, tasks in recipe.combinations.items():
         interval = Interval.of([result.hypervolumes[name] for result in results])
-        needed = needed_tasks(recipe, tasks)
-        trained = len(trained_tasks(recipe, needed))
-        steps = float(np.mean([steps_of(result, needed) for result in results]))
+        costs = [cost_of(result, needed_tasks(recipe, tasks)) for result in results]
+        steps, updates, seconds = np.mean(costs, axis=0)
+        fallen = np.mean([result.fallen[name] for result in results])
+        trained = len(trained_tasks(recipe, needed_tasks(recipe, tasks)))
         lines.append(
             f"| ours, {name} ({', '.join(tasks)}) | {interval} | {trained} | {len(tasks)} | "
-            f"{steps / 1e6:.2f} | {count} | {source} |"
+            f"{steps / 1e6:.2f} | {updates / 1e3:.1f} | {seconds:.0f} | {count} | {fallen:.1f} | "
+            f"{source} |"
         )
     return "\n".join(lines)
 
 
 def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
     """Find the tasks that had to be learnt for a combination, priors of priors included."""
-    stages = [stage.task for stage in recipe.stages]
+    places: dict[str, int] = {}
+    for place, stage in enumerate(recipe.stages):
+        for name in _names(stage):
+            places[name] = place
     needed: set[str] = set()
     waiting = list(tasks)
     while waiting:
         task = waiting.pop()
         if task in needed:
             continue
-        needed.add(task)
-        position = stages.index(task)
-        stage = recipe.stages[position]
-        prior = stage.of if isinstance(stage, Mirrored) else stage.prior
-        if prior is not None:
-            waiting.append(prior)
-        elif position:
-            waiting.append(stages[position - 1])
+        stage = recipe.stages[places[task]]
+        needed |= set(_names(stage))
+        if isinstance(stage, Together):
+            waiting += stage.priors
+        elif isinstance(stage, Image):
+            waiting.append(stage.of)
+        elif stage.prior is not None:
+            waiting.append(stage.prior)
+        elif places[task]:
+            waiting.append(_names(recipe.stages[places[task] - 1])[-1])
     return needed
 
 
+def _names(stage: Stage | Together | Image) -> list[str]:
+    return list(stage.tasks) if isinstance(stage, Together) else [stage.task]
+
+
 def trained_tasks(recipe: Recipe, tasks: set[str]) -> set[str]:
-    """Leave out the tasks whose posterior is only a mirror image."""
-    return tasks & {stage.task for stage in recipe.trained}
+    """Leave out the tasks whose posterior is only an image."""
+    return tasks & {name for stage in recipe.trained for name in _names(stage)}
 
 
-def steps_of(result: SeedResult, tasks: set[str]) -> int:
-    """Count the environment steps of these tasks."""
-    return sum(task.steps for task in result.tasks if task.task in tasks)
+def cost_of(result: SeedResult, tasks: set[str]) -> tuple[int, int, float]:
+    """Sum up the environment steps, updates and CPU-seconds of these tasks."""
+    spent = [task for task in result.tasks if task.task in tasks]
+    return (
+        sum(task.steps for task in spent),
+        sum(task.updates for task in spent),
+        sum(task.cpu_seconds for task in spent),
+    )
 
 
 def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     """Markdown page: table, costs, versions."""
+    count = len(results[0].fronts[next(iter(recipe.combinations))])
     steps = np.array([result.steps for result in results])
     cpu = np.array([result.cpu_seconds for result in results])
     seeds = ", ".join(str(result.seed) for result in results)
@@ -134,9 +157,10 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"- Environment steps a seed: {steps.mean():,.0f} for training and scoring on the way, "
         f"{results[0].generation_steps:,} more to score each set of generated policies.",
         f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
-        f"{steps.sum() / cpu.sum():,.0f} steps a CPU-second.",
-        f"- Posteriors trained: {len(recipe.trained)}; policies generated from them without "
-        f"training: {len(results[0].fronts[next(iter(recipe.combinations))])}.",
+        f"{steps.sum() / cpu.sum():,.0f} steps and "
+        f"{sum(result.updates for result in results) / cpu.sum():,.0f} updates a CPU-second.",
+        f"- Posteriors trained: {sum(len(_names(stage)) for stage in recipe.trained)}; "
+        f"policies generated from them without training: {count}.",
         f"- Versions: Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
@@ -161,12 +185,22 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
     with (folder / "hypervolumes.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
-            ["seed", "figure", "hypervolume", "combined", "trained", "steps", "cpu_seconds"]
+            [
+                "seed",
+                "figure",
+                "hypervolume",
+                "combined",
+                "trained",
+                "steps",
+                "updates",
+                "cpu_seconds",
+                "fell",
+            ]
         )
         for result in results:
             for name, tasks in recipe.combinations.items():
                 needed = needed_tasks(recipe, tasks)
-                seconds = sum(task.cpu_seconds for task in result.tasks if task.task in needed)
+                steps, updates, seconds = cost_of(result, needed)
                 writer.writerow(
                     [
                         result.seed,
@@ -174,24 +208,31 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                         f"{result.hypervolumes[name]:.1f}",
                         len(tasks),
                         len(trained_tasks(recipe, needed)),
-                        steps_of(result, needed),
+                        steps,
+                        updates,
                         f"{seconds:.1f}",
+                        result.fallen[name],
                     ]
                 )
     with (folder / "front.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["seed", "preference_0", "preference_1", "return_0", "return_1"])
+        writer.writerow(["seed", *_columns("preference", recipe), *_columns("return", recipe)])
         for result in results:
-            preferences = even_preferences(len(result.fronts[main]))
+            count = len(result.fronts[main])
+            preferences = even_preferences(count, len(recipe.reference))
             for weights, returns in zip(preferences, result.fronts[main], strict=True):
                 writer.writerow(
                     [result.seed, *(f"{v:.4f}" for v in weights), *(f"{v:.1f}" for v in returns)]
                 )
     with (folder / "curve.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["seed", "task", "update", "steps", "return_0", "return_1"])
+        writer.writerow(["seed", "task", "iteration", "steps", *_columns("return", recipe)])
         for result in results:
             for task in result.tasks:
-                for update, steps, *returns in task.curve:
+                for iteration, taken, *returns in task.curve:
                     values = [f"{value:.1f}" for value in returns]
-                    writer.writerow([result.seed, task.task, int(update), int(steps), *values])
+                    writer.writerow([result.seed, task.task, int(iteration), int(taken), *values])
+
+
+def _columns(name: str, recipe: Recipe) -> list[str]:
+    return [f"{name}_{index}" for index in range(len(recipe.reference))]

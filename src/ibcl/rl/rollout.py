@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,9 +59,9 @@ class Sampler:
         self._observation = self.environment.restore(snapshot)
 
     def segment(
-        self, theta: Floats, length: int, action_std: float, rng: np.random.Generator
+        self, theta: Floats, length: int, action_std: float | Floats, rng: np.random.Generator
     ) -> Segment:
-        """Take ``length`` steps with actions N(π_θ(s), action_std²)."""
+        """Take ``length`` steps with actions N(π_θ(s), action_std²); one std, or one a copy."""
         environment, policy = self.environment, self.policy
         copies, outputs = environment.copies, environment.action_size
         noise = action_std * rng.standard_normal((length, copies, outputs), dtype=np.float32)
@@ -82,36 +83,46 @@ class Sampler:
 
     def episodes(self, theta: Floats) -> Array:
         """Return vectors of one whole episode a copy, without action noise."""
-        returns, steps = episode_returns(self.environment, self.policy, theta)
+        returns, steps, _ = episode_returns(self.environment, self.policy, theta)
         self.steps += steps
         self._observation = self.environment.reset(stagger=True)
         return returns
 
 
-def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> tuple[Array, int]:
-    """Undiscounted returns of one episode a copy, acting by the mean action, and the steps taken.
+class Scores(NamedTuple):
+    """Return vectors of whole episodes, the steps they took together, and who fell in one."""
+
+    returns: Array
+    steps: int
+    fell: NDArray[np.bool_]
+
+
+def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> Scores:
+    """Undiscounted returns of one episode a copy, acting by the mean action.
 
     ``theta`` has one row a copy; the returns have shape (copies, objectives).
     """
     observation = environment.reset()
     returns = np.zeros((environment.copies, len(environment.objectives)))
     running = np.ones(environment.copies, dtype=bool)
+    fell = np.zeros(environment.copies, dtype=bool)
     steps = 0
     for _ in range(environment.horizon):
         outcome = environment.step(policy.act(theta, observation, environment.elapsed))
         returns[running] += outcome.reward[running]
+        fell |= running & environment.fallen(outcome)
         steps += environment.copies
         running &= ~(outcome.terminated | outcome.truncated)
         observation = outcome.observation
         if not running.any():
             break
-    return returns, steps
+    return Scores(returns, steps, fell)
 
 
 def score(name: str, policy: Policy, theta: Floats, *, threads: int = 1) -> Array:
     """Return vectors of n parameter vectors in the environment of that name, one episode each."""
     environment = make(name, copies=len(theta), threads=threads)
     try:
-        return episode_returns(environment, policy, np.asarray(theta, dtype=np.float32))[0]
+        return episode_returns(environment, policy, np.asarray(theta, dtype=np.float32)).returns
     finally:
         environment.close()

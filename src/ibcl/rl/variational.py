@@ -91,6 +91,12 @@ class Search(Protocol):
     ) -> dict[str, float]:
         """Sample policies from q, roll them out, move q in place; returns what was measured."""
 
+    def policies(self, mean: Floats) -> Floats:
+        """Return the mean policies to score, one row a task learnt."""
+
+    def end(self) -> None:
+        """Forget what no later task needs."""
+
     def state(self) -> State:
         """Arrays for a checkpoint."""
 

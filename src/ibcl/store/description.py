@@ -27,7 +27,7 @@ from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.likelihoods import from_description as likelihood_of
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.routing import Routed
+from ibcl.pooling import Routed
 from ibcl.store import posteriors
 from ibcl.store.files import StoreError, check, file_name, sha256
 from ibcl.store.manifest import (
@@ -135,7 +135,9 @@ def _file(subfolder: str, tensors: Mapping[str, Tensor]) -> NamedFile:
     return NamedFile(subfolder, FileEntry(sha256=sha256(data), bytes=len(data)), lambda: data)
 
 
-def read_moments(folder: Storage, manifest: Manifest, columns: int) -> tuple[Moments | None, ...]:
+def read_moments(
+    folder: Storage, manifest: Manifest, columns: int | None
+) -> tuple[Moments | None, ...]:
     """Read each task's moments, where it has any, for features of this width."""
     return tuple(
         None if entry is None else _moments(folder, entry, columns)
@@ -143,7 +145,7 @@ def read_moments(folder: Storage, manifest: Manifest, columns: int) -> tuple[Mom
     )
 
 
-def _moments(folder: Storage, entry: FileEntry, columns: int) -> Moments:
+def _moments(folder: Storage, entry: FileEntry, columns: int | None) -> Moments:
     name = file_name(MOMENTS, entry.sha256)
     data = check(folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}")
     try:
@@ -219,7 +221,8 @@ def describe_encoder(encoder: Encoder | None) -> dict[str, Any] | None:
         return None
     if encoder.kind not in ENCODERS:
         raise StoreError(
-            f"An encoder of kind {encoder.kind!r} cannot be saved: add it to ibcl.encoding.ENCODERS."
+            f"An encoder of kind {encoder.kind!r} cannot be saved: add it to "
+            "ibcl.encoding.ENCODERS."
         )
     return {"kind": encoder.kind, "description": encoder.description()}
 

@@ -12,6 +12,7 @@ indicator by the same rule as a number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -165,6 +166,22 @@ def _median(values: Numbers, weights: Numbers) -> float:
     return float(values[order[min(below, last)]] + values[order[min(above, last)]]) / 2
 
 
-def numbers_of(column: pd.Series[Any], name: str | None) -> Numbers:
-    """Return a column as float64, named in whatever sentence refuses it."""
-    return as_numbers(column, f"column {column.name if name is None else name!r}")
+def numbers_of(frame: pd.DataFrame, names: Sequence[str | None]) -> Numbers:
+    """Return columns as float64 with NaN where missing, named in whatever sentence refuses one.
+
+    Examples
+    --------
+    >>> numbers_of(pd.DataFrame({"a": [1, 2], "b": [True, None]}), ["a", "b"])
+    array([[ 1.,  1.],
+           [ 2., nan]])
+    """
+    if all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in frame.dtypes):
+        values = frame.to_numpy(dtype=np.float64)
+        if not np.isinf(values).any():
+            return values
+    values = np.empty(frame.shape)
+    for position, name in enumerate(names):
+        column = frame.iloc[:, position]
+        what = f"column {column.name if name is None else name!r}"
+        values[:, position] = as_numbers(column, what)
+    return values

@@ -122,21 +122,21 @@ class Schema(BaseModel):
             target = ValueTarget.fit(y, weights, scaled)
         else:
             target = ClassTarget.fit(y, classes)
+        frame = table.frame[names] if table.named else table.frame
+        labels = [_label(name) if table.named else None for name in names]
+        texts = [content(column) == "texts" for _, column in frame.items()]
+        numeric = [position for position, text in enumerate(texts) if not text]
+        for position in numeric:
+            _refuse_dates(frame.iloc[:, position], labels[position])
+        values = numbers_of(frame.iloc[:, numeric], [labels[position] for position in numeric])
+        places = {position: place for place, position in enumerate(numeric)}
         columns: list[NumericColumn | CategoricalColumn] = []
-        for position, name in enumerate(names):
-            column = table.frame[name] if table.named else table.frame.iloc[:, position]
-            label = text_of(name, "name of a column") if table.named else None
-            if label is not None and len(label) > LARGEST_TEXT:
-                raise ValueError(
-                    f"The name of a column has {len(label):,} characters, but at most "
-                    f"{LARGEST_TEXT:,} are kept."
-                )
-            if content(column) == "texts":
-                columns.append(CategoricalColumn.fit(label, column))
+        for position, label in enumerate(labels):
+            if texts[position]:
+                columns.append(CategoricalColumn.fit(label, frame.iloc[:, position]))
             else:
-                _refuse_dates(column, label)
-                values = numbers_of(column, label)
-                columns.append(NumericColumn.fit(label, values, weights, imputation, standardise))
+                column = values[:, places[position]]
+                columns.append(NumericColumn.fit(label, column, weights, imputation, standardise))
         return cls(columns=tuple(columns), target=target)
 
     @property
@@ -190,9 +190,8 @@ class Schema(BaseModel):
         table = as_table(x)
         frame = self._applied(table)
         parts = self._parts
-        values = np.empty((len(frame), len(parts.numeric)))
-        for place, position in enumerate(parts.numeric):
-            values[:, place] = numbers_of(frame.iloc[:, position], self.columns[position].name)
+        names = [self.columns[position].name for position in parts.numeric]
+        values = numbers_of(frame.iloc[:, parts.numeric], names)
         missing = np.isnan(values)
         scaled = (np.where(missing, parts.fill, values) - parts.centre) / parts.scale
         self._refuse_huge(scaled, values)
@@ -376,6 +375,17 @@ def _chosen(table: Table, features: Sequence[str] | None) -> list[Any]:
         raise ValueError("There are no features to learn from; name at least one column.")
     _refuse_missing(features, table.frame)
     return list(features)
+
+
+def _label(name: Any) -> str:
+    """Return a column's name, or refuse what could not be kept."""
+    label = text_of(name, "name of a column")
+    if len(label) > LARGEST_TEXT:
+        raise ValueError(
+            f"The name of a column has {len(label):,} characters, but at most {LARGEST_TEXT:,} are "
+            "kept."
+        )
+    return label
 
 
 def _refuse_missing(names: Iterable[str], frame: pd.DataFrame) -> None:

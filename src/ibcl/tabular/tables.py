@@ -39,7 +39,7 @@ def as_table(x: Any) -> Table:
     if isinstance(x, Tensor):
         x = x.detach().cpu().numpy()
     if sparse.issparse(x):
-        x = x.toarray()
+        x = _dense(x)
     if isinstance(x, np.ma.MaskedArray):
         x = _without_mask(x)
     try:
@@ -72,7 +72,11 @@ def _from_frame(frame: pd.DataFrame) -> Table:
     return Table(frame.set_axis(names, axis=1), named=True)
 
 
-def _without_mask(array: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+def _dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.toarray())
+
+
+def _without_mask(array: Any) -> np.ndarray:
     if array.dtype.names is not None:
         raise ValueError("Masked arrays of records are not understood; give a frame instead.")
     if array.dtype.kind in "biuf":

@@ -29,6 +29,8 @@ def content(column: pd.Series[Any]) -> Literal["numbers", "texts", "dates", "not
     >>> content(pd.Series([1, None, True], dtype=object)), content(pd.Series(["a", None]))
     ('numbers', 'texts')
     """
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biu":
+        return "numbers"
     if column.isna().all():
         return "nothing"
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -105,12 +107,12 @@ def as_texts(column: pd.Series[Any], what: str) -> NDArray[np.object_]:
     >>> as_texts(pd.Series([1.0, None]), "column 'a'").tolist()
     ['1', None]
     """
-    values = column.astype(object)
+    values = column.astype(object).to_numpy()
     try:
         codes, found = pd.factorize(values)
     except (TypeError, UnicodeEncodeError):
         # Something in it is no value; the sentence about it is the same as for a single one.
-        codes, found = np.arange(len(values)), values.to_numpy()
+        codes, found = np.arange(len(values)), values
     texts = np.array([*(text_of(value, what) for value in found), None], dtype=object)
     result: NDArray[np.object_] = texts[codes]
     return result

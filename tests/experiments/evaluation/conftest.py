@@ -33,6 +33,8 @@ def table_of(accuracies, weights, **run):
         "bytes": 1000,
         "posteriors": 1,
         "seconds": 0.5,
+        "total_updates": 100,
+        "total_seconds": 0.5,
     }
     rows = []
     for i, per_preference in enumerate(accuracies):

@@ -7,10 +7,17 @@ import torch
 
 import ibcl
 from ibcl.experiments import benchmarks
-from ibcl.experiments.evaluation.contenders import build_network, contender, contender_names
+from ibcl.experiments.evaluation.contenders import build_network, contender
 from ibcl.experiments.evaluation.metrics import average_per_task
 from ibcl.experiments.evaluation.protocol import Inputs, Protocol, run, scores
-from ibcl.experiments.evaluation.selections import draw, draw_inverted
+from ibcl.experiments.evaluation.selections import (
+    class_probabilities,
+    draw,
+    draw_from_mixture,
+    draw_inverted,
+    inverted_parameters,
+)
+from ibcl.experiments.methods import METHODS, AnswersAmongAllClasses
 
 QUICK = {"epochs": 2, "batch_size": 32}
 
@@ -25,17 +32,21 @@ def quick(name):
     return chosen.changed(**QUICK) if "epochs" in chosen.options else chosen
 
 
-@pytest.mark.parametrize("name", contender_names())
+@pytest.mark.parametrize("name", METHODS)
 def test_every_contender_runs(name, digits):
     chosen = quick(name)
-    if chosen.network.startswith("random"):
+    if "random" in chosen.network:
         chosen = chosen.changed(network="random:32")
+    if "width" in chosen.options:
+        chosen = chosen.changed(width=32)
+    if "classes" in chosen.registration.options:
+        chosen = chosen.changed(classes=4)
     table = run(chosen, digits, protocol=Protocol(samples=2, tasks=2, preferences=3), memory=10)
     assert set(table["method"]) == {name}
     mean = table[table["selection"] == "mean"]
     assert len(mean) == 1 + 3 * 2
     assert table["accuracy"].between(0, 1).all()
-    kinds = 4 if name.startswith("ibcl") else 1
+    kinds = 4 if chosen.registration.group == "IBCL" else 1
     assert table["selection"].nunique() == kinds
     assert (table["memory"] == (10 if chosen.rehearses else 0)).all()
 
@@ -56,7 +67,8 @@ def test_preferences_are_the_papers_seeded_and_shared():
 def test_same_seed_same_table(digits):
     protocol = Protocol(samples=2, tasks=2, preferences=2)
     first, second = (run(quick("ibcl"), digits, 3, protocol=protocol) for _ in range(2))
-    pd.testing.assert_frame_equal(first.drop(columns="seconds"), second.drop(columns="seconds"))
+    times = ["seconds", "total_seconds"]
+    pd.testing.assert_frame_equal(first.drop(columns=times), second.drop(columns=times))
 
 
 def test_mean_model_is_the_librarys(digits):
@@ -70,6 +82,7 @@ def test_mean_model_is_the_librarys(digits):
         priors=[chosen.options["prior_std"]],
         inference=ibcl.DenseVI(),
         pooling="evidence",
+        continual=True,
         d=0,
     )
     learner.learn(first.train.x * scale, first.train.y)
@@ -136,42 +149,90 @@ def test_shared_inputs_are_kept_once():
 def test_scores_of_a_majority_guess():
     always = torch.tensor([[0.8, 0.2]]).repeat(10, 1)
     found = scores(always, np.array([0] * 8 + [1] * 2))
-    assert found == pytest.approx(
-        {"accuracy": 0.8, "balanced_accuracy": 0.5, "calibration_error": 0.0}, abs=1e-6
-    )
+    expected = {"accuracy": 0.8, "balanced_accuracy": 0.5, "calibration_error": 0.0}
+    expected["brier"] = 0.8 * 2 * 0.2**2 + 0.2 * 2 * 0.8**2
+    expected["log_loss"] = -0.8 * np.log(0.8) - 0.2 * np.log(0.2)
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_diverged_models_count_as_ignorant():
     found = scores(torch.full((4, 2), torch.nan), np.array([0, 1, 0, 1]))
-    assert found == {"accuracy": 0.5, "balanced_accuracy": 0.5, "calibration_error": 0.0}
+    expected = {"accuracy": 0.5, "balanced_accuracy": 0.5, "calibration_error": 0.0}
+    assert found == pytest.approx(expected | {"brier": 0.5, "log_loss": np.log(2)})
 
 
-@pytest.mark.parametrize("pooling", ["wasserstein", "mixture"])
-def test_draws_lie_in_the_region(pooling):
+def two_task_learner(**settings):
     x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-    learner = ibcl.IBCL(ibcl.networks.linear(3), pooling=pooling, d=0, alpha=0.1)
+    usual = {"priors": [2.5], "inference": ibcl.MeanFieldVI(), "pooling": "wasserstein"}
+    learner = ibcl.IBCL(ibcl.networks.linear(3), d=0, **{**usual, **settings})
     learner.learn(x, x[:, 0] > 0)
     learner.learn(x, x[:, 1] > 0)
+    return learner, x
+
+
+def test_draws_of_a_mixture_lie_in_the_region():
+    learner, x = two_task_learner(pooling="mixture", alpha=0.1)
     model = learner.model([0.5, 0.5])
-    thetas = draw(model, 40)
+    thetas = draw_from_mixture(model, 40)
     assert thetas.shape == (40, 4)
     # A mixture's boundary is estimated from few draws; none may lie far outside.
-    level = model.distribution.log_prob(thetas).min()
-    assert level >= model.region.threshold - (2.0 if pooling == "mixture" else 1e-6)
+    assert model.distribution.log_prob(thetas).min() >= model.region.threshold - 2.0
+    assert draw(model, 5, x).shape == (5, 100, 2)
+
+
+@pytest.mark.parametrize("pooling", ["wasserstein", "routed"])
+def test_draws_answer_with_models_of_the_region(pooling):
+    rule = ibcl.Routed(gate="moments") if pooling == "routed" else pooling
+    learner, x = two_task_learner(pooling=rule, alpha=0.1)
+    model = learner.model([0.5, 0.5])
+    found = draw(model, 6, x)
+    torch.testing.assert_close(found.sum(-1), torch.ones(6, 100))
+    torch.testing.assert_close(found, class_probabilities(model.outputs(x, samples=6)).float())
+    # Drawn together or apart, the models are the same: validation chooses among those tested.
+    torch.testing.assert_close(draw(model, 6, x[:10]), found[:, :10], rtol=1e-4, atol=1e-5)
 
 
 def test_inverted_intervals_shrink_to_the_mean_as_alpha_falls():
-    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
     spreads = []
     for alpha in (0.01, 0.25):
-        learner = ibcl.IBCL(ibcl.networks.linear(3), alpha=alpha)
-        learner.learn(x, x[:, 0] > 0)
-        model = learner.model([1.0])
-        moves = (draw_inverted(model, 50) - model.distribution.mean) / model.distribution.std
+        learner, x = two_task_learner(alpha=alpha)
+        model = learner.model([1.0, 0.0])
+        draws = inverted_parameters(model, 50)
+        moves = (draws - model.distribution.mean) / model.distribution.std
         # One number a tensor: the three weights move together.
         assert float((moves[:, :3] - moves[:, :1]).abs().max()) < 1e-4
         spreads.append(float(moves.abs().max()))
+        assert draw_inverted(model, 3, x).shape == (3, 100, 2)
     assert spreads[0] < 0.013 < spreads[1] < 0.32
+
+
+def test_asking_at_the_last_task_only_learns_what_asking_always_learns(digits):
+    """Methods without models of their own for preferences do not depend on who asked before."""
+    always, last = (
+        run(contender(name), digits, protocol=Protocol(samples=0, tasks=3, asked=asked))
+        for name in ["ibcl_evidence"]
+        for asked in ("every", "last")
+    )
+    assert set(last["task_seen"]) == {3}
+    same = always[always["task_seen"] == 3].reset_index(drop=True)
+    pd.testing.assert_series_equal(last["accuracy"], same["accuracy"])
+    assert (
+        last["total_updates"].iloc[0]
+        == always["updates"].groupby(always["task_seen"]).first().sum()
+    )
+
+
+def test_answers_among_all_classes_are_scored_by_task_and_label(digits):
+    chosen = contender("streaming_lda")
+    table = run(chosen, digits, protocol=Protocol(samples=0, tasks=2, preferences=2))
+    method = chosen.create(digits.features, 0, 0)
+    assert isinstance(method, AnswersAmongAllClasses)
+    both = table[table["task_seen"] == 2]
+    # Knowing the class of the task means knowing the label, but not the other way round.
+    assert (both["class_accuracy"] <= both["accuracy"] + 1e-12).all()
+    assert both["class_accuracy"].mean() > 0.8
+    plain = run(contender("ibcl_evidence"), digits, protocol=Protocol(samples=0, tasks=1))
+    assert plain["class_accuracy"].isna().all()
 
 
 def test_features_are_scaled_by_the_first_task_alone(digits):
@@ -183,13 +244,15 @@ def test_features_are_scaled_by_the_first_task_alone(digits):
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="Unknown method 'ewc'"):
+    with pytest.raises(ValueError, match="Unknown method 'ewc'; known are routed, "):
         contender("ewc")
     with pytest.raises(ValueError, match="A network is 'linear'"):
         build_network("mlp:many", 4)
-    with pytest.raises(ValueError, match="uniform or sparse or grid, not 'dense'"):
+    with pytest.raises(ValueError, match="uniform or sparse or grid or five, not 'dense'"):
         Protocol(family="dense")
     with pytest.raises(ValueError, match="at least one preference"):
         Protocol(preferences=0)
     with pytest.raises(ValueError, match="tasks=2"):
         Protocol(family="grid")
+    with pytest.raises(ValueError, match="'every' task or the 'last', not 'first'"):
+        Protocol(asked="first")

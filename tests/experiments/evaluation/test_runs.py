@@ -7,12 +7,20 @@ import pytest
 from typer.testing import CliRunner
 
 from ibcl.cli import app
-from ibcl.experiments.evaluation import charts
+from ibcl.experiments.engine import LocalEngine
+from ibcl.experiments.evaluation import charts, sources
 from ibcl.experiments.evaluation.ablation import ABLATIONS, ablation_cells
 from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.protocol import Protocol
 from ibcl.experiments.evaluation.report import write_report
-from ibcl.experiments.evaluation.runs import Cell, cells_of, finished, read_runs, run_all
+from ibcl.experiments.evaluation.runs import (
+    Cell,
+    cells_of,
+    finished,
+    read_runs,
+    run_all,
+    write_compact,
+)
 
 QUICK = Protocol(preferences=2, samples=2, tasks=2)
 
@@ -35,9 +43,9 @@ def test_interrupted_runs_resume(tmp_path):
     runs = run_all(wanted, tmp_path)
     first = next(runs)
     runs.close()
-    kept = tmp_path / f"{first}.parquet"
+    kept = tmp_path / f"{first.result}.parquet"
     before = kept.stat().st_mtime_ns
-    assert list(run_all(wanted, tmp_path)) == [wanted[1].name]
+    assert [outcome.result for outcome in run_all(wanted, tmp_path)] == [wanted[1].name]
     assert kept.stat().st_mtime_ns == before
     assert list(run_all(wanted, tmp_path)) == []
     assert set(read_runs(tmp_path)["method"]) == {"ibcl_evidence", "oracle"}
@@ -56,20 +64,56 @@ def test_damaged_or_outdated_parts_run_again(tmp_path):
     assert not finished(wanted, tmp_path)
     with pytest.raises(ValueError, match="cannot be read"):
         read_runs(tmp_path)
-    assert list(run_all([wanted], tmp_path)) == [wanted.name]
+    assert [outcome.result for outcome in run_all([wanted], tmp_path)] == [wanted.name]
+
+
+def test_results_of_other_code_or_data_run_again(tmp_path, monkeypatch):
+    (wanted,) = cells(["ibcl_evidence"])
+    list(run_all([wanted], tmp_path))
+    assert finished(wanted, tmp_path)
+    path = tmp_path / f"{wanted.name}.parquet"
+    table = pd.read_parquet(path)
+    table.assign(data="of another day").to_parquet(path, index=False)
+    assert not finished(wanted, tmp_path)
+    table.to_parquet(path, index=False)
+    assert finished(wanted, tmp_path)
+    monkeypatch.setattr("ibcl.experiments.evaluation.runs.code_version", lambda *_: "another")
+    assert not finished(wanted, tmp_path)
+
+
+def test_code_version_covers_what_a_method_is_made_from_and_nothing_else(tmp_path, monkeypatch):
+    package = tmp_path / "ibcl"
+    package.mkdir()
+    files = {"a": "from ibcl import b\n", "b": "import ibcl.c\n", "c": "x = 1\n", "d": "y = 1\n"}
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.setattr(
+        sources,
+        "_file_of",
+        lambda name: p if (p := package / f"{name.rpartition('.')[2]}.py").is_file() else None,
+    )
+    version = sources.code_version.__wrapped__
+    before = version("ibcl.a")
+    (package / "d.py").write_text("y = 2\n")
+    assert version("ibcl.a") == before
+    (package / "c.py").write_text("x = 2\n")
+    assert version("ibcl.a") != before
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
     wanted = cells(seeds=(0, 1), names=("ibcl_evidence",))
     list(run_all(wanted, tmp_path / "one"))
-    list(run_all(wanted, tmp_path / "two", processes=2))
-    one, two = (read_runs(tmp_path / name).drop(columns="seconds") for name in ("one", "two"))
+    list(run_all(wanted, tmp_path / "two", LocalEngine(2)))
+    times = ["seconds", "total_seconds"]
+    one, two = (read_runs(tmp_path / name).drop(columns=times) for name in ("one", "two"))
     pd.testing.assert_frame_equal(one, two)
 
 
 def test_cells_of_a_comparison_have_names_of_their_own():
-    found = cells_of(["20news", "celeba"], ["ibcl", "gem"], [0, 1], [50, 500], "efficientnet-lite0")
-    assert len(found) == 2 * 2 * 3
+    backbone = "efficientnet-lite0"
+    found = cells_of(["20news", "celeba"], ["ibcl", "gem"], [0, 1], [50, 500], backbone)
+    # CelebA is asked with two families of preferences.
+    assert len(found) == 2 * 3 * (1 + 2)
     assert len({cell.name for cell in found}) == len(found)
     assert {cell.backbone for cell in found if cell.benchmark == "20news"} == {None}
     ablations = ablation_cells(["all"], ["digits"], [0])
@@ -93,7 +137,7 @@ def test_report_shows_everything(tmp_path):
     page = write_report(table, tmp_path / "report")
     text = page.read_text()
     names = {chart.name for chart in charts.all_charts(table)}
-    assert {"metrics-digits-uniform-accuracy", "selections", "front-digits"} <= names
+    assert {"ranking", "metrics-digits-uniform", "selections", "front-digits"} <= names
     for name in names:
         assert (page.parent / "figures" / f"{name}.png").stat().st_size > 1000
         assert (page.parent / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
@@ -103,6 +147,9 @@ def test_report_shows_everything(tmp_path):
     summary = pd.read_csv(page.parent / "summary.csv")
     oracle = summary.query("method == 'oracle' and label.isna()", engine="python")
     assert oracle["regret"].item() == 0
+    small = write_compact(table, tmp_path / "small")
+    again = write_report(read_runs(small[0].parent), tmp_path / "again")
+    assert (again.parent / "tables.md").read_text() == (page.parent / "tables.md").read_text()
 
 
 def test_bench_and_report_commands(tmp_path):
@@ -111,7 +158,7 @@ def test_bench_and_report_commands(tmp_path):
     arguments = ["bench", "digits", "-m", "ibcl_evidence", "--samples", "0", "--processes", "1"]
     result = runner.invoke(app, [*arguments, "--output", folder])
     assert result.exit_code == 0, result.output
-    assert "IBCL" in result.output
+    assert "evidence" in result.output
     assert json.loads((tmp_path / "runs" / "environment.json").read_text())["torch"]
     result = runner.invoke(app, ["report", folder, "--output", str(tmp_path / "page")])
     assert result.exit_code == 0, result.output
@@ -121,10 +168,14 @@ def test_bench_and_report_commands(tmp_path):
 def test_tune_command_prints_settings(tmp_path):
     file = tmp_path / "digits.toml"
     arguments = ["tune", "digits", "-m", "ibcl_evidence", "--trials", "2", "--tasks", "2"]
-    result = CliRunner().invoke(app, [*arguments, "--output", str(file)])
+    result = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path), "--processes", "1"])
     assert result.exit_code == 0, result.output
     assert "[ibcl_evidence]" in file.read_text()
     assert "prior_std = " in file.read_text()
+    trials = tmp_path / "digits--ibcl_evidence--memory0.json"
+    before = trials.stat().st_mtime_ns
+    CliRunner().invoke(app, [*arguments, "--output", str(tmp_path), "--processes", "1"])
+    assert trials.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(
@@ -135,6 +186,8 @@ def test_tune_command_prints_settings(tmp_path):
         (["bench", "digits", "-m", "ewc"], "Unknown method 'ewc'"),
         (["bench", "digits", "-m", "ibcl", "--preferences", "odd"], "Preferences are uniform"),
         (["ablate", "digits", "-k", "beta"], "Unknown ablation 'beta'"),
+        (["bench", "digits", "--engine", "cloud"], "Unknown engine 'cloud'; known are local"),
+        (["bench", "digits", "--asked", "never"], "'every' task or the 'last', not 'never'"),
         (["report", "nowhere"], "There are no results in nowhere"),
         (["tune", "digits", "-m", "ewc"], "Unknown method 'ewc'"),
     ],

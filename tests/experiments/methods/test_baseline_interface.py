@@ -5,9 +5,16 @@ import pytest
 import torch
 
 from ibcl import networks
-from ibcl.experiments.methods import BASELINES, Method, create, options
+from ibcl.experiments.methods import METHODS, Baseline, ClassScores, Method, create, options
 from ibcl.tasks import TaskData, as_task
 
+BASELINES = [n for n, entry in METHODS.items() if issubclass(entry.method, Baseline)]
+CLOSED_FORMS = [
+    "map_oracle",
+    "online_laplace",
+    *(n for n, entry in METHODS.items() if issubclass(entry.method, ClassScores)),
+]
+LINEAR_ONLY = ["mats"]
 REHEARSAL = ["gem", "agem", "der", "derpp", "vcl"]
 PER_PREFERENCE = ["oracle", *REHEARSAL]
 PREFERENCES = {
@@ -18,8 +25,11 @@ PREFERENCES = {
 
 
 def small(name, network=None, **settings):
-    settings = {"epochs": 2, "batch_size": 16, **settings}
-    return create(name, network or networks.mlp(3, hidden=4), **settings)
+    if "epochs" in options(name):
+        settings = {"epochs": 2, "batch_size": 16, **settings}
+    hidden = "epochs" in options(name) and name not in LINEAR_ONLY
+    usual = networks.mlp(3, hidden=4) if hidden else networks.linear(3)
+    return create(name, network or usual, **settings)
 
 
 def run(method, tasks, preferences=PREFERENCES):
@@ -28,7 +38,7 @@ def run(method, tasks, preferences=PREFERENCES):
     return method
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", BASELINES + CLOSED_FORMS)
 def test_keeps_the_interface(name, three_tasks):
     method = small(name)
     assert isinstance(method, Method)
@@ -57,15 +67,23 @@ def test_the_same_seed_gives_the_same_result_and_another_does_not(name, three_ta
 @pytest.mark.parametrize(
     "build", [lambda: networks.mlp(3, hidden=4), lambda: networks.random_features(3, width=4)]
 )
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", BASELINES + CLOSED_FORMS)
 def test_a_batched_run_is_each_preference_alone(name, build, three_tasks):
+    if name == "regmean" and networks.FlatNetwork(build()).linear_layers() is None:
+        pytest.skip("merges networks of linear layers only")
+    if name == "map_oracle" and not networks.FlatNetwork(build()).is_linear:
+        pytest.skip("is exact for linear heads only")
+    if name == "pooled_ridge" and not networks.FlatNetwork(build()).is_linear:
+        pytest.skip("regresses on fixed features only")
     together = run(small(name, build()), three_tasks[:2])
     logits = together.predict_logits(three_tasks[2].x)
     for k, preference in enumerate(PREFERENCES[2]):
         alone = run(small(name, build()), three_tasks[:2], {**PREFERENCES, 2: preference[None]})
-        torch.testing.assert_close(
-            alone.predict_logits(three_tasks[2].x)[0], logits[k], rtol=1e-4, atol=1e-5
+        # All preferences are solved together to a tolerance, the others coordinate by coordinate.
+        exact = (
+            {"rtol": 1e-2, "atol": 1e-2} if name == "map_oracle" else {"rtol": 1e-4, "atol": 1e-5}
         )
+        torch.testing.assert_close(alone.predict_logits(three_tasks[2].x)[0], logits[k], **exact)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -98,11 +116,17 @@ def test_stored_bytes_are_what_is_kept(three_tasks):
         "derpp": tasks * 10 * (sample + 4) + model,
         "vcl": tasks * 10 * sample + 2 * model,
         "l2p": tasks * 2 * 20 * width * 4 + model,
+        "fisher_merging": tasks * 2 * model,
+        "regmean": tasks * (model + (3 * 3 + 4 * 4) * 4),
+        "mats": tasks * (4 * 4 + 4 * 4 * 8),
+        "ties": tasks * model + model,
+        "online_ewc": 2 * model,
     }
     assert set(expected) == set(BASELINES)
     for name, nbytes in expected.items():
         extra = {"memory": 10} if "memory" in options(name) else {}
-        assert run(small(name, network, **extra), three_tasks).stored_bytes == nbytes, name
+        head = None if name in LINEAR_ONLY else network
+        assert run(small(name, head, **extra), three_tasks).stored_bytes == nbytes, name
 
 
 @pytest.mark.parametrize("name", REHEARSAL)
@@ -157,9 +181,7 @@ def test_learns_classes_and_real_values_too(name):
 
 
 def test_unknown_names_and_settings_are_refused():
-    with pytest.raises(
-        ValueError, match=r"Unknown method 'gme'; known are ibcl, .*, fine_tuning, oracle"
-    ):
+    with pytest.raises(ValueError, match=r"Unknown method 'gme'; known are routed, .*oracle"):
         create("gme", networks.linear(3))
     with pytest.raises(ValueError, match="oracle has no setting memory; it takes epochs"):
         create("oracle", networks.linear(3), memory=50)
@@ -190,7 +212,7 @@ def test_vcl_is_regularised_by_its_prior_only():
         create("vcl", networks.linear(3), weight_decay=0.1)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", BASELINES + CLOSED_FORMS)
 def test_bad_input_is_refused_and_leaves_no_trace(name, three_tasks):
     method = small(name)
     with pytest.raises(ValueError, match=f"{name} has not learnt a task yet"):

@@ -6,8 +6,11 @@ import torch
 
 import ibcl
 from ibcl import networks
-from ibcl.experiments.methods import IBCL_VARIANTS, Method, create
+from ibcl.experiments.methods import METHODS, AnswersAmongAllClasses, Method, create
+from ibcl.experiments.methods.ibcl_methods import IBCLMethod
 
+IBCL_VARIANTS = ["ibcl", "ibcl_mixture", "ibcl_evidence"]
+ROUTED = ["routed", "routed_mean_field", "routed_classes"]
 PREFERENCES = np.array([[0.5, 0.5], [0.9, 0.1], [1.0, 0.0]])
 
 
@@ -18,7 +21,7 @@ def learnt(name, tasks, preferences=PREFERENCES, **settings):
     return method
 
 
-@pytest.mark.parametrize("name", IBCL_VARIANTS)
+@pytest.mark.parametrize("name", [*IBCL_VARIANTS, "routed", "routed_mean_field"])
 def test_predicts_by_the_mean_models_of_the_learner(name, three_tasks):
     method = learnt(name, three_tasks)
     assert isinstance(method, Method)
@@ -26,12 +29,12 @@ def test_predicts_by_the_mean_models_of_the_learner(name, three_tasks):
     logits = method.predict_logits(x)
     assert logits.shape == (3, 48, 1)
     for preference, row, model in zip(PREFERENCES, logits, method.models(), strict=True):
-        torch.testing.assert_close(model.outputs(x)[0], row, rtol=1e-4, atol=1e-5)
-        expected = method.learner.model(preference).outputs(x)[0]
+        torch.testing.assert_close(model.outputs(x)[0].float(), row, rtol=1e-4, atol=1e-5)
+        expected = method.learner.model(preference).outputs(x)[0].float()
         torch.testing.assert_close(expected, row, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", IBCL_VARIANTS)
+@pytest.mark.parametrize("name", IBCL_VARIANTS + ROUTED)
 def test_cost_does_not_depend_on_the_number_of_preferences(name, three_tasks):
     few = learnt(name, three_tasks, PREFERENCES[:1])
     many = learnt(name, three_tasks, np.repeat(PREFERENCES, 30, 0))
@@ -67,7 +70,7 @@ def test_evidence_needs_a_linear_head(three_tasks):
         method.learn("first", three_tasks[0], None, [[1.0]])
 
 
-@pytest.mark.parametrize("name", IBCL_VARIANTS)
+@pytest.mark.parametrize("name", IBCL_VARIANTS + ROUTED)
 def test_bad_input_is_refused(name, three_tasks):
     method = create(name, networks.linear(3))
     with pytest.raises(ValueError, match=f"{name} has not learnt a task yet"):
@@ -91,3 +94,44 @@ def test_what_is_saved_between_tasks_goes_on_learning(storage, tolerance, three_
     )
     assert stored.learner.tasks == kept.learner.tasks
     assert stored.stored_bytes > 0
+
+
+def test_every_registered_variant_is_an_ibcl_learner():
+    variants = [entry for entry in METHODS.values() if entry.group == "IBCL"]
+    assert variants
+    assert all(issubclass(entry.method, IBCLMethod) for entry in variants)
+
+
+@pytest.mark.parametrize("heads", ["uniform", "preference"])
+@pytest.mark.parametrize("gate", ["moments", "evidence"])
+def test_routed_answers_are_bayes_rule(gate, heads, three_tasks):
+    """p(y | x, w) = Σ_k r_k(x, w) p_k(y | x), by the model's own routing and its vertices."""
+    method = learnt("routed", three_tasks, gate=gate, heads=heads)
+    x = three_tasks[2].x
+    learner = method.learner
+    for weights, logits in zip(PREFERENCES, method.predict_logits(x), strict=True):
+        model = learner.model(weights)
+        routing = model.routing(x)
+        torch.testing.assert_close(routing.sum(1), torch.ones(len(x), dtype=routing.dtype))
+        answer = torch.sigmoid(logits[:, 0])
+        own = torch.stack([learner.model(vertex).predict_proba(x)[:, 1] for vertex in np.eye(2)], 1)
+        if heads == "uniform":
+            expected = (routing * own.to(routing)).sum(1).float()
+            torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-5)
+        else:
+            assert bool(torch.isfinite(answer).all())
+
+
+@pytest.mark.parametrize("name", ["routed", "routed_classes"])
+def test_classes_of_all_tasks_sum_to_one_and_to_the_labels(name, three_tasks):
+    method = learnt(name, three_tasks)
+    assert isinstance(method, AnswersAmongAllClasses)
+    assert method.columns.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    x = three_tasks[2].x
+    joint = method.predict_classes(x).exp()
+    torch.testing.assert_close(
+        joint.sum(-1), torch.ones(joint.shape[:2]).to(joint), rtol=1e-4, atol=1e-5
+    )
+    ones = joint[..., method.columns[:, 1] == 1].sum(-1)
+    answers = torch.sigmoid(method.predict_logits(x)[..., 0])
+    torch.testing.assert_close(ones.float(), answers, rtol=1e-3, atol=1e-4)

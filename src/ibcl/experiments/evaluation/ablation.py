@@ -6,17 +6,21 @@ Each run carries a label ``knob=value``; its other settings are the benchmark's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from ibcl.experiments.evaluation.contenders import Contender, contender, contender_names
+from ibcl.experiments import benchmarks as known
+from ibcl.experiments.evaluation.charts import ALONG
+from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.protocol import Protocol
 from ibcl.experiments.evaluation.runs import Cell
 
 Variant = tuple[str, Contender, Protocol, int]
 """A label, who runs, how they are asked, and with how many samples in memory."""
 
-_MEAN_MODELS = Protocol(samples=0)
-_MEMORY = 50
+_MEAN_MODELS = Protocol(samples=0, asked="last")
+_MEMORY = 500
+_ALPHAS = (0.01, 0.1, 0.25)
+_FEW = ("routed", "ibcl_evidence", "ibcl", "oracle", "derpp", "vcl")
+"""Contenders that stand for the others where all of them would be too many."""
 
 
 def thresholds(benchmark: str) -> Iterable[Variant]:
@@ -27,11 +31,27 @@ def thresholds(benchmark: str) -> Iterable[Variant]:
 
 def significance(benchmark: str) -> Iterable[Variant]:
     """α by the definition, and the inverted per-coordinate variant, labelled as such."""
-    for alpha in (0.01, 0.1, 0.25):
+    for alpha in _ALPHAS:
         chosen = contender("ibcl", benchmark).changed(alpha=alpha)
-        yield f"alpha={alpha:g}", chosen, Protocol(samples=20), 0
-        inverted = Protocol(samples=20, inverted=True)
+        yield f"alpha={alpha:g}", chosen, Protocol(samples=20, asked="last"), 0
+        inverted = Protocol(samples=20, inverted=True, asked="last")
         yield f"inverted_alpha={alpha:g}", chosen, inverted, 0
+
+
+def significance_fronts(benchmark: str) -> Iterable[Variant]:
+    """α on five preferences over the first two tasks, the best of 200 drawn models."""
+    shared = {"family": "five", "samples": 200, "tasks": 2, "asked": "last"}
+    for alpha in _ALPHAS:
+        chosen = contender("ibcl", benchmark).changed(alpha=alpha)
+        yield f"alpha_front={alpha:g}", chosen, Protocol(**shared), 0  # type: ignore[arg-type]
+        inverted = Protocol(**shared, inverted=True)  # type: ignore[arg-type]
+        yield f"inverted_alpha_front={alpha:g}", chosen, inverted, 0
+
+
+def along_tasks(benchmark: str) -> Iterable[Variant]:
+    """A few contenders asked after every task, as the paper does with all."""
+    for name in _FEW:
+        yield ALONG, contender(name, benchmark, _MEMORY), Protocol(samples=0), _MEMORY
 
 
 def prior_sizes(benchmark: str) -> Iterable[Variant]:
@@ -72,42 +92,45 @@ def preference_numbers(benchmark: str) -> Iterable[Variant]:
     """Cost of so many preferences, over the first two tasks."""
     for n in (1, 10, 100, 1000):
         protocol = Protocol(preferences=n, samples=0, tasks=2)
-        for name in contender_names():
-            yield f"preferences={n}", contender(name, benchmark), protocol, _MEMORY
+        for name in _FEW:
+            yield f"preferences={n}", contender(name, benchmark, _MEMORY), protocol, _MEMORY
 
 
 def orders(benchmark: str) -> Iterable[Variant]:
     """The tasks in the benchmark's order and in three random ones."""
     for order in range(4):
-        for name in ("ibcl", "ibcl_evidence", "derpp", "oracle"):
-            protocol = Protocol(samples=0, order=order)
-            yield f"order={order}", contender(name, benchmark), protocol, _MEMORY
+        for name in ("routed", "ibcl", "oracle", "derpp"):
+            protocol = Protocol(samples=0, order=order, asked="last")
+            yield f"order={order}", contender(name, benchmark, _MEMORY), protocol, _MEMORY
 
 
 def memories(benchmark: str) -> Iterable[Variant]:
     """How many samples a task rehearsal keeps."""
     for memory in (10, 50, 200, 500):
-        for name in ("gem", "agem", "der", "derpp", "vcl"):
-            yield f"memory={memory}", contender(name, benchmark), _MEAN_MODELS, memory
+        for name in ("gem", "agem", "der", "derpp", "vcl", "class_rehearsal"):
+            yield f"memory={memory}", contender(name, benchmark, memory), _MEAN_MODELS, memory
 
 
 def storages(benchmark: str) -> Iterable[Variant]:
     """How the evidence is kept between tasks: in full, rounded, or as its leading eigenvectors."""
     for storage in ("exact", "float16", "eigenvectors:128", "eigenvectors:64"):
-        chosen = contender("ibcl_evidence", benchmark).changed(storage=storage)
-        yield f"storage={storage}", chosen, _MEAN_MODELS, 0
+        for name in ("ibcl_evidence", "routed"):
+            chosen = contender(name, benchmark).changed(storage=storage)
+            yield f"storage={storage}", chosen, _MEAN_MODELS, 0
 
 
 def fronts(benchmark: str) -> Iterable[Variant]:
     """Trade-offs along the simplex of the first two tasks."""
     protocol = Protocol(family="grid", samples=0, tasks=2)
-    for name in ("ibcl", "ibcl_evidence", "oracle", "derpp"):
-        yield "front=first two tasks", contender(name, benchmark), protocol, _MEMORY
+    for name in ("routed", "ibcl", "oracle", "derpp"):
+        yield "front=first two tasks", contender(name, benchmark, _MEMORY), protocol, _MEMORY
 
 
 ABLATIONS: dict[str, Callable[[str], Iterable[Variant]]] = {
     "d": thresholds,
     "alpha": significance,
+    "alpha-front": significance_fronts,
+    "along": along_tasks,
     "prior-size": prior_sizes,
     "prior-number": prior_numbers,
     "pooling": pooling,
@@ -117,6 +140,12 @@ ABLATIONS: dict[str, Callable[[str], Iterable[Variant]]] = {
     "front": fronts,
     "storage": storages,
 }
+
+
+STUDY_NAMES = ("detection", "bounds", "inferred")
+"""Studies beside the protocol; see `ibcl.experiments.evaluation.studies`."""
+
+_STUDIED = "routed"
 
 
 def ablation_cells(
@@ -135,21 +164,25 @@ def ablation_cells(
     >>> ablation_cells(["beta"], ["digits"], seeds=[0])
     Traceback (most recent call last):
     ...
-    ValueError: Unknown ablation 'beta'; known are d, alpha, prior-size, prior-number, pooling, \
-preferences, order, memory, front, storage.
+    ValueError: Unknown ablation 'beta'; known are d, alpha, alpha-front, along, prior-size, \
+prior-number, pooling, preferences, order, memory, front, storage, detection, bounds, inferred.
     """
-    wanted = list(ABLATIONS) if "all" in names else list(names)
+    known_names = [*ABLATIONS, *STUDY_NAMES]
+    wanted = known_names if "all" in names else list(names)
     for name in wanted:
-        if name not in ABLATIONS:
-            raise ValueError(f"Unknown ablation {name!r}; known are {', '.join(ABLATIONS)}.")
+        if name not in known_names:
+            raise ValueError(f"Unknown ablation {name!r}; known are {', '.join(known_names)}.")
     cells = []
     for seed in seeds:
         for benchmark in benchmarks:
-            own: dict[str, Any] = (
-                {} if benchmark in ("20news", "digits") else {"backbone": backbone}
-            )
+            uses_backbone = known.registered(benchmark).backbone
+            image = backbone if uses_backbone else None
             for name in wanted:
+                if name in STUDY_NAMES:
+                    chosen = contender(_STUDIED, benchmark)
+                    cells.append(Cell(benchmark, chosen, seed, Protocol(), 0, image, study=name))
+                    continue
                 for label, chosen, protocol, memory in ABLATIONS[name](benchmark):
                     kept = memory if chosen.rehearses else 0
-                    cells.append(Cell(benchmark, chosen, seed, protocol, kept, label=label, **own))
+                    cells.append(Cell(benchmark, chosen, seed, protocol, kept, image, label))
     return cells

@@ -1,8 +1,8 @@
-"""Contenders: a method of `ibcl.experiments.methods` with its network and its chosen hyperparameters.
+"""Contenders: a registered method with the settings chosen for a benchmark.
 
-The choices are the TOML files in the folder ``settings``: ``default.toml`` lists the contenders,
-and a file named after a benchmark changes what was tuned there. They were made on validation data
-(``ibcl tune``).
+The choices are the TOML files in the folder ``settings``, one a benchmark, made on validation data
+by ``ibcl tune``: a section a method, and in it one a size of memory where it rehearses. What was
+not tuned comes from the method's registration.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 from torch import nn
 
 from ibcl import networks
-from ibcl.experiments import methods
-from ibcl.experiments.methods import Method
+from ibcl.experiments import benchmarks, methods
+from ibcl.experiments.methods import Method, Registration
 
 
 @dataclass(frozen=True)
@@ -30,34 +30,33 @@ class Contender:
     Parameters
     ----------
     name
-        Its name in tables.
-    method
         Name of a method of `ibcl.experiments.methods`.
-    network
-        ``"linear"``, ``"mlp:64"``, ``"random:512"`` (random ReLU features) or
-        ``"linear+random:512"`` (the features and random ones of them), with the width.
-    feature_norm
-        Features are scaled so that the first task's rows have this length on average.
+    network, feature_norm
+        As in the method's registration.
     options
         The method's settings.
     """
 
     name: str
-    method: str
     network: str
     feature_norm: float
     options: Mapping[str, Any]
 
     @property
+    def registration(self) -> Registration:
+        """The method as registered."""
+        return methods.registered(self.name)
+
+    @property
     def rehearses(self) -> bool:
         """Whether it keeps samples of earlier tasks, so that the size of its memory matters."""
-        return "memory" in methods.options(self.method)
+        return self.registration.rehearses
 
     def create(self, features: int, memory: int, seed: int) -> Method:
         """Make the method, ready for its first task."""
         sizes = {"memory": memory} if self.rehearses else {}
         network = build_network(self.network, features)
-        return methods.create(self.method, network, **self.options, **sizes, seed=seed)
+        return methods.create(self.name, network, **self.options, **sizes, seed=seed)
 
     def changed(self, **settings: Any) -> Contender:
         """Return the same contender with other settings, of its own or of its method."""
@@ -68,7 +67,7 @@ class Contender:
     def digest(self) -> str:
         """Short hash of all its settings: a result made with others is not this one's."""
         text = json.dumps(
-            [self.method, self.network, self.feature_norm, dict(sorted(self.options.items()))]
+            [self.name, self.network, self.feature_norm, dict(sorted(self.options.items()))]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -101,37 +100,38 @@ def _settings(name: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
-def contender_names() -> tuple[str, ...]:
-    """Names of all contenders.
+def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Contender:
+    """Return a contender with the settings chosen for a benchmark and a size of memory.
+
+    A size that was not tuned uses the choice of the nearest one that was.
 
     Examples
     --------
-    >>> "ibcl_evidence" in contender_names()
+    >>> contender("gem", "20news", memory=50).rehearses
     True
-    """
-    return tuple(_settings("default"))
-
-
-def contender(name: str, benchmark: str = "default") -> Contender:
-    """Return a contender with the settings chosen for a benchmark.
-
-    Examples
-    --------
-    >>> contender("gem", "20news").rehearses
-    True
-    >>> contender("gen")
+    >>> contender("gen")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: Unknown method 'gen'; known are ibcl, ibcl_mixture, ibcl_evidence, \
-ibcl_evidence_apart, ibcl_evidence_random, oracle, oracle_linear, fine_tuning, \
-convex_combination, convex_combination_shared_start, gem, agem, der, derpp, vcl, l2p.
+    ValueError: Unknown method 'gen'; known are ...
     """
-    if name not in contender_names():
-        raise ValueError(f"Unknown method {name!r}; known are {', '.join(contender_names())}.")
-    settings = {**_settings("default")[name], **_settings(benchmark).get(name, {})}
+    registration = methods.registered(name)
+    settings: dict[str, Any] = {
+        "network": registration.network,
+        "feature_norm": registration.feature_norm,
+        **registration.settings,
+    }
+    if benchmark is not None:
+        declared = benchmarks.registered(benchmark)
+        settings |= {
+            key: value for key, value in declared.training.items() if key in registration.options
+        }
+        chosen = _settings(declared.tuned_as or declared.name).get(name, {})
+        sizes = {int(key): value for key, value in chosen.items() if isinstance(value, dict)}
+        settings |= {key: value for key, value in chosen.items() if not isinstance(value, dict)}
+        if sizes:
+            settings |= sizes[min(sizes, key=lambda size: abs(size - memory))]
     return Contender(
         name,
-        method=settings.pop("method", name),
         network=settings.pop("network"),
         feature_norm=float(settings.pop("feature_norm")),
         options=settings,

@@ -69,6 +69,14 @@ def backward_transfer(table: pd.DataFrame, column: str = "accuracy") -> pd.DataF
     return _per_task(pairs, "task_seen", "mean")
 
 
+def asked_at_every_task(table: pd.DataFrame) -> pd.DataFrame:
+    """Keep the runs with preferences at every task: those metrics along tasks are defined for."""
+    tasks = table.groupby(RUN)["task_seen"]
+    return table[
+        (tasks.transform("nunique") == tasks.transform("max")) & (tasks.transform("max") > 1)
+    ]
+
+
 def expected_accuracy(table: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
     """Σ_j w_j acc_j of every preference's model: what the user of that preference sees."""
     _require(table, [*RUN, "task_seen", "preference", "weight", column])
@@ -80,11 +88,12 @@ def expected_accuracy(table: pd.DataFrame, column: str = "accuracy") -> pd.DataF
 def regret(table: pd.DataFrame, column: str = "accuracy", oracle: str = "oracle") -> pd.DataFrame:
     """Oracle's Σ_j w_j acc_j less the contender's, preference by preference, then averaged.
 
-    Against the oracle of the same benchmark and seed, retrained on all data for that preference;
-    one row a run and task, in a column ``value``.
+    Against the oracle of the same benchmark, label and seed, retrained on all data for that
+    preference; runs whose label has no oracle are left out. One row a run and task, in a column
+    ``value``.
     """
     values = expected_accuracy(table, column)
-    match = ["benchmark", "preferences", "seed", "task_seen", "preference"]
+    match = ["benchmark", "label", "preferences", "seed", "task_seen", "preference"]
     best = values[(values["method"] == oracle) & (values["selection"] == "mean")]
     if best.empty:
         raise ValueError(f"Regret needs runs of {oracle!r} on the same benchmarks: add them.")
@@ -99,9 +108,9 @@ def calibration(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def costs(table: pd.DataFrame) -> pd.DataFrame:
-    """Updates at a task, bytes and posteriors kept after it, and CPU seconds of it, a run."""
+    """Updates at a task and until then, bytes and posteriors kept after it, and CPU seconds."""
     keys = [*RUN, "task_seen"]
-    columns = ["updates", "bytes", "posteriors", "seconds"]
+    columns = ["updates", "bytes", "posteriors", "seconds", "total_updates", "total_seconds"]
     return (
         table.groupby(keys, as_index=False)[columns].first().rename(columns={"task_seen": "task"})
     )
@@ -157,14 +166,15 @@ def over_seeds(values: pd.DataFrame) -> pd.DataFrame:
 def paired_differences(values: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Each contender's value less the reference's of the same seed, with an interval over seeds.
 
-    The reference is its mean model, with its smallest memory. A seed's data, held-out examples and
-    preferences are the same for both, so their difference is known better than either.
+    The reference is its mean model of the same label, with its smallest memory. A seed's data,
+    held-out examples and preferences are the same for both, so their difference is known better
+    than either.
     """
     chosen = values[(values["method"] == reference) & (values["selection"] == "mean")]
     if chosen.empty:
         raise ValueError(f"There is no run of {reference!r} to compare with.")
     chosen = chosen[chosen["memory"] == chosen["memory"].min()]
-    match = ["benchmark", "preferences", "seed"] + (["task"] if "task" in values else [])
+    match = ["benchmark", "label", "preferences", "seed"] + (["task"] if "task" in values else [])
     pairs = values.merge(chosen[[*match, "value"]], on=match, suffixes=("", "_reference"))
     pairs["value"] = pairs["value"] - pairs["value_reference"]
     return over_seeds(pairs.drop(columns="value_reference"))

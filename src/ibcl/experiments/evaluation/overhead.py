@@ -150,10 +150,10 @@ def counted(table: pd.DataFrame) -> pd.DataFrame:
     summary = pd.DataFrame(
         {
             "updates_at_last_task": runs["updates"].last(),
-            "updates": runs["updates"].sum(),
+            "updates": runs["total_updates"].last(),
             "kilobytes": runs["bytes"].last() / 1000,
             "posteriors": runs["posteriors"].last(),
-            "seconds": runs["seconds"].sum(),
+            "seconds": runs["total_seconds"].last(),
         }
     ).reset_index()
     return summary.drop(columns="seed").groupby(keys, sort=False).mean().reset_index()

@@ -18,15 +18,20 @@ preferences           ``uniform`` (the paper's) or ``sparse`` (Dirichlet 0.2)
 task_seen             i, counted from 1
 preference            number of the preference at task i, from 0
 task_tested           j ≤ i
-selection             which model stands for the preference; see `ibcl.experiments.evaluation.selections`
+selection             which model stands for the preference; see the module ``selections``
 weight                w_ij, the preference's weight of the task tested
-accuracy              on test data, as are the next two
+accuracy              on test data, as are the next five
 balanced_accuracy     mean of the classes' recalls
 calibration_error     expected calibration error, 15 bins
+brier                 Σ_c (p_c − 1[y = c])², averaged
+log_loss              −log p_y, averaged, with probabilities of at least 10⁻⁶
+class_accuracy        the answer among all classes of all tasks seen, where a method gives one
 updates               optimiser steps at task i, counted per model
 bytes                 kept for the next task
 posteriors            posteriors stored so far (IBCL)
 seconds               CPU time of learning task i and making its preferences' models
+total_updates         over all tasks so far
+total_seconds         over all tasks so far
 ===================== ==========================================================================
 """
 
@@ -52,15 +57,21 @@ from ibcl.experiments.evaluation.selections import (
     draw_inverted,
     sampled_selections,
 )
-from ibcl.experiments.methods import Method
+from ibcl.experiments.methods import AnswersAmongAllClasses, KeepsAllData, Method
 from ibcl.experiments.methods.ibcl_methods import IBCLMethod
 from ibcl.preference import preference_grid, sample_preferences
 from ibcl.tasks import TaskData
 from ibcl.uncertainty import expected_calibration_error
 
-FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None}
+FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None, "five": None}
 """Families of preferences, with the concentration of their Dirichlet distribution if they have one.
 """
+
+# The paper's five preferences over two tasks.
+_FIVE = np.array([[0.1, 0.9], [0.3, 0.7], [0.5, 0.5], [0.7, 0.3], [0.9, 0.1]])
+
+# Probabilities that count as none in the log loss; one such mistake costs 14.
+_SMALLEST = 1e-6
 
 # Steps of 1/20 along the simplex of two tasks.
 _GRID = 20
@@ -75,7 +86,8 @@ class Protocol:
     preferences
         How many at each task after the first.
     family
-        ``"uniform"``, ``"sparse"``, or ``"grid"``: 21 evenly spaced ones over two tasks.
+        ``"uniform"``, ``"sparse"``, or over two tasks ``"grid"`` (21 evenly spaced ones) or
+        ``"five"`` (the paper's).
     samples
         Models drawn from each highest density region for the selections beyond the mean model; 0
         leaves those out.
@@ -83,6 +95,11 @@ class Protocol:
         Where models are tested; ``"validation"`` is for choosing hyperparameters.
     tasks
         Use only so many tasks, the first ones; all without a number.
+    asked
+        ``"every"``: preferences come with every task after the first, and all models are tested
+        after every task, as in the paper. ``"last"``: with the tasks before the last one comes only
+        the uniform preference, and models are tested after the last task only, which costs a
+        fraction of it.
     order
         Number of a random order of the tasks; 0 is the benchmark's own.
     inverted
@@ -97,15 +114,20 @@ class Protocol:
     tasks: int | None = None
     order: int = 0
     inverted: bool = False
+    asked: str = "every"
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(
                 f"Preferences are {' or '.join(FAMILIES)}, not {self.family!r}; choose one."
             )
+        if self.asked not in ("every", "last"):
+            raise ValueError(
+                f"Preferences are asked at 'every' task or the 'last', not {self.asked!r}."
+            )
         if self.preferences < 1 or self.samples < 0 or (self.tasks is not None and self.tasks < 1):
             raise ValueError("A protocol needs at least one preference and one task.")
-        if self.family == "grid" and self.tasks not in (1, 2):
+        if self.family in ("grid", "five") and self.tasks not in (1, 2):
             raise ValueError("A grid of preferences is laid over two tasks: give tasks=2.")
 
     def tasks_of(self, benchmark: Benchmark) -> list[BenchmarkTask]:
@@ -130,6 +152,8 @@ class Protocol:
             return np.ones((1, 1))
         if self.family == "grid":
             return preference_grid(task, _GRID)
+        if self.family == "five":
+            return _FIVE
         entropy = [seed, task, list(FAMILIES).index(self.family)]
         drawn = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         return sample_preferences(task, self.preferences, drawn, FAMILIES[self.family])
@@ -167,21 +191,31 @@ def run(
         "preferences": protocol.family,
     }
     rows: list[dict[str, Any]] = []
+    seconds = 0.0
     for seen, task in enumerate(tasks, start=1):
-        weights = protocol.preferences_at(seen, seed)
         updates, begin = method.updates, time.process_time()
+        if protocol.asked == "last" and seen < len(tasks):
+            _learn_unasked(method, task.name, _task_data(task.train, scale), seen)
+            seconds += time.process_time() - begin
+            continue
+        weights = protocol.preferences_at(seen, seed)
         method.learn(task.name, _task_data(task.train, scale), None, weights)
         method.predict_logits(torch.zeros(1, benchmark.features))
+        spent = time.process_time() - begin
+        seconds += spent
         cost = {
             "updates": method.updates - updates,
             "bytes": method.stored_bytes,
             "posteriors": (
                 len(method.learner.knowledge.stored) if isinstance(method, IBCLMethod) else None
             ),
-            "seconds": time.process_time() - begin,
+            "seconds": spent,
+            "total_updates": method.updates,
+            "total_seconds": seconds,
         }
         tests = [earlier.parts()[protocol.part] for earlier in tasks[:seen]]
         validations = [earlier.validation for earlier in tasks[:seen]]
+        among_all = class_accuracies(method, tests, scale, len(weights))
         for selection in selections(method, tests, validations, scale, weights, protocol):
             for j, (test, probabilities) in enumerate(
                 zip(tests, selection.probabilities, strict=True)
@@ -192,9 +226,39 @@ def run(
                         | {"task_seen": seen, "preference": k, "task_tested": j + 1}
                         | {"selection": selection.name, "weight": weights[k, j]}
                         | scores(model, test.y)
+                        | {"class_accuracy": among_all[j][k]}
                         | cost
                     )
     return pd.DataFrame(rows)
+
+
+def _learn_unasked(method: Method, task: str, data: TaskData, seen: int) -> None:
+    """Learn a task after which nobody asks: with the uniform preference, or by keeping its data."""
+    if isinstance(method, KeepsAllData):
+        method.keep(task, data)
+    else:
+        method.learn(task, data, None, np.full((1, seen), 1 / seen))
+
+
+def class_accuracies(
+    method: Method, tests: Sequence[Split], scale: float, models: int
+) -> list[list[float]]:
+    """How often each preference's model finds the class among those of all tasks, by task.
+
+    NaN where a method does not answer that question, and where tasks share their inputs, so that
+    it has no answer.
+    """
+    inputs = Inputs(tests, scale)
+    shared = len(inputs.x) < sum(len(test) for test in tests)
+    if shared or not isinstance(method, AnswersAmongAllClasses):
+        return [[float("nan")] * models for _ in tests]
+    answers = method.columns[method.predict_classes(inputs.x).argmax(-1)]
+    return [
+        (found == torch.stack([torch.full_like(y, j), y], 1)).all(-1).double().mean(1).tolist()
+        for j, (found, y) in enumerate(
+            zip(inputs.split(answers), (torch.from_numpy(t.y) for t in tests), strict=True)
+        )
+    ]
 
 
 def selections(
@@ -241,21 +305,26 @@ class Inputs:
 
 
 def scores(probabilities: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
-    """Accuracy, balanced accuracy and calibration error of one model's class probabilities.
+    """Accuracies and calibration of one model's class probabilities.
 
     Examples
     --------
     >>> found = scores(torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), np.array([0, 1, 1]))
-    >>> {name: round(value, 3) for name, value in found.items()}
-    {'accuracy': 0.667, 'balanced_accuracy': 0.75, 'calibration_error': 0.3}
+    >>> {name: round(value, 3) for name, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'accuracy': 0.667, 'balanced_accuracy': 0.75, 'calibration_error': 0.3, 'brier': 0.273,
+     'log_loss': 0.415}
     """
     # A model whose training diverged knows nothing.
     values = np.nan_to_num(probabilities.numpy(), nan=1 / probabilities.shape[1])
     right = values.argmax(1) == y
+    truth = np.eye(values.shape[1])[y]
+    own = np.clip(values[np.arange(len(y)), y], _SMALLEST, None)
     return {
         "accuracy": float(right.mean()),
         "balanced_accuracy": float(np.mean([right[y == label].mean() for label in np.unique(y)])),
         "calibration_error": expected_calibration_error(values, y),
+        "brier": float(np.square(values - truth).sum(1).mean()),
+        "log_loss": float(-np.log(own).mean()),
     }
 
 

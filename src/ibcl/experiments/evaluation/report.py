@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date
 from html import escape
 from pathlib import Path
@@ -15,36 +16,82 @@ from plotly.subplots import make_subplots
 
 from ibcl.experiments.evaluation import overhead
 from ibcl.experiments.evaluation.charts import Chart, all_charts
-from ibcl.experiments.evaluation.figures import write_figures
+from ibcl.experiments.evaluation.figures import figure_as_png, write_figures
+from ibcl.experiments.evaluation.findings import findings
+from ibcl.experiments.evaluation.names import benchmark_title, title
 from ibcl.experiments.evaluation.runs import environment
+from ibcl.experiments.evaluation.study_tables import study_tables
+from ibcl.experiments.evaluation.style import PLOTLY_DASHES, PLOTLY_SYMBOLS
 from ibcl.experiments.evaluation.summary import (
     comparison,
     difference_table,
     differences,
     markdown,
     summarise,
-    title,
 )
 
-REFERENCES = ("oracle", "ibcl_evidence")
+REFERENCES = ("oracle", "routed")
 """Contenders that the page compares all others with, seed by seed."""
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem;
-       color: #222; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+:root { color-scheme: light dark; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: 1.5rem auto;
+       padding: 0 1rem; color: #1c1c1c; background: #fff; }
+h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.6rem; }
+p, li { max-width: 44rem; }
 p.look { color: #555; margin: .2rem 0 .6rem; }
+nav ul { columns: 2 18rem; padding-left: 1.2rem; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
-.wide { overflow-x: auto; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: right;
+         white-space: nowrap; }
+th { cursor: pointer; position: sticky; top: 0; background: #fff; user-select: none; }
+th[aria-sort=ascending]::after { content: " \\25b2"; }
+th[aria-sort=descending]::after { content: " \\25bc"; }
+th:first-child, td:first-child { text-align: left; }
+.wide { overflow-x: auto; } img { max-width: 100%; height: auto; }
+@media (prefers-color-scheme: dark) {
+  body, th { background: #16181b; color: #e6e6e6; } p.look { color: #a9a9a9; }
+  th, td { border-color: #3a3d41; } img, .js-plotly-plot { background: #fff; }
+}
+@media print {
+  nav, .js-plotly-plot { display: none; } body { max-width: none; color: #000; }
+  h2 { break-after: avoid; } table { font-size: 7.5pt; } tr { break-inside: avoid; }
+  .wide { overflow: visible; }
+}
+@media screen { .printed { display: none; } }
+"""
+
+_SORTING = """
+document.querySelectorAll("table").forEach(table => {
+  table.querySelectorAll("th").forEach((head, column) => head.addEventListener("click", () => {
+    const rising = head.getAttribute("aria-sort") === "descending";
+    table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", rising ? "ascending" : "descending");
+    const key = row => row.children[column].textContent.trim();
+    const number = text => parseFloat(text.replace(/[,+]/g, "").replace("\\u2212", "-"));
+    const body = table.tBodies[0];
+    [...body.rows].sort((a, b) => {
+      const [x, y] = [key(a), key(b)], [p, q] = [number(x), number(y)];
+      const order = isNaN(p) && isNaN(q) ? x.localeCompare(y)
+        : isNaN(p) ? (rising ? 1 : -1) : isNaN(q) ? (rising ? -1 : 1) : p - q;
+      return rising ? order : -order;
+    }).forEach(row => body.append(row));
+  }));
+});
 """
 
 
-def write_report(table: pd.DataFrame, folder: Path) -> Path:
-    """Write ``report.html``, the tables behind it as CSV, ``comparison.md``, and the figures.
+def write_report(
+    table: pd.DataFrame, folder: Path, studies: Mapping[str, pd.DataFrame] | None = None
+) -> Path:
+    """Write ``report.html``, the tables behind it as CSV and Markdown, and the figures.
 
     Return the path of the page.
+
+    Parameters
+    ----------
+    studies
+        Tables of studies beside the protocol, by name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     charts = all_charts(table)
@@ -57,15 +104,36 @@ def write_report(table: pd.DataFrame, folder: Path) -> Path:
     memory.to_csv(folder / "table2-kilobytes.csv", index=False, float_format="%.6g")
     paired = {reference: differences(table, reference) for reference in REFERENCES}
     paired = {reference: found for reference, found in paired.items() if len(found)}
+    parts = ["# Tables\n", "## Who wins where\n", markdown(comparison(summary))]
     for reference, found in paired.items():
         file = folder / f"differences-from-{reference}.csv"
         found.to_csv(file, index=False, float_format="%.6g")
-    frame = comparison(summary)
-    (folder / "comparison.md").write_text(markdown(frame) + "\n", encoding="utf-8")
+        parts += [f"\n## Points more or less than {title(reference)}\n"]
+        parts += [markdown(difference_table(found))]
+    for column, heading in OTHER_TABLES.items():
+        if column in summary:
+            parts += [
+                f"\n## {heading}\n",
+                markdown(comparison(summary, column).replace(r"\*", "", regex=True)),
+            ]
+    extra = study_tables(studies or {})
+    for heading, frame in extra.items():
+        parts += [f"\n## {heading}\n", markdown(frame)]
+    (folder / "tables.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
     write_figures(charts, folder / "figures")
     page = folder / "report.html"
-    page.write_text(_page(table, charts, summary, paired, training, memory), encoding="utf-8")
+    text = _page(table, charts, summary, paired, training, memory, extra)
+    page.write_text(text, encoding="utf-8")
     return page
+
+
+OTHER_TABLES = {
+    "class_accuracy": "The answer among all classes of all tasks, accuracy in percent",
+    "calibration_error": "Expected calibration error, in percent",
+    "brier": "Brier score, times 100",
+    "log_loss": "Log loss, times 100",
+}
+"""Columns of the summary that have a table of their own."""
 
 
 def _page(
@@ -75,50 +143,96 @@ def _page(
     paired: dict[str, pd.DataFrame],
     training: pd.DataFrame,
     memory: pd.DataFrame,
+    extra: Mapping[str, pd.DataFrame],
 ) -> str:
     seeds = ", ".join(str(seed) for seed in sorted(table["seed"].unique()))
     backbones = table.groupby("benchmark", sort=False)["backbone"].first()
-    features = ", ".join(f"{name}: {backbone}" for name, backbone in backbones.items())
+    features = ", ".join(f"{benchmark_title(str(n))}: {b}" for n, b in backbones.items())
     versions = ", ".join(f"{name} {value}" for name, value in environment().items())
-    sections = [
-        "<h1>Any preference between tasks, without training again</h1>",
-        f"<p class=look>Features: {escape(features)}. Seeds: {seeds}. "
-        f"Made on {date.today().isoformat()} with {escape(versions)}.</p>",
-        "<h2>Who wins where</h2>",
-        "<p class=look>Average per-task accuracy after the last task, in percent, of each "
-        "preference's mean model; bold is the best that does not keep all data.</p>",
-        _winners(summary),
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(table))
+    sections: list[tuple[str, str, str]] = [
+        (
+            "Who wins where",
+            "Average per-task accuracy after the last task, in percent, of each preference's mean "
+            "model, with 95 % intervals over seeds; bold is the best that does not keep all data. "
+            "Click on a column's head to sort by it.",
+            _winners(summary),
+        )
     ]
     for reference, found in paired.items():
-        sections += [
-            f"<h2>Points more or less than {escape(title(reference))}, seed by seed</h2>",
-            "<p class=look>The same data, held-out examples and preferences for both, so their "
-            "difference is known better than either; 95 % intervals over seeds.</p>",
-            _html(difference_table(found)),
-        ]
+        sections.append(
+            (
+                f"Points more or less than {title(reference)}, seed by seed",
+                "The same data, held-out examples and preferences for both, so their difference is "
+                "known better than either; 95 % intervals over seeds.",
+                _html(difference_table(found)),
+            )
+        )
     for chart in charts:
-        sections += [
-            f"<h2>{escape(chart.title)}</h2>",
-            f"<p class=look>{escape(chart.caption)}</p>",
-            interactive(chart).to_html(full_html=False, include_plotlyjs=False),
-        ]
+        sections.append((chart.title, chart.caption, _shown(chart)))
+    for column, heading in OTHER_TABLES.items():
+        if column in summary:
+            plain = comparison(summary, column).replace(r"\*", "", regex=True)
+            sections.append((heading, "Mean models after the last task.", _html(plain)))
+    for heading, frame in extra.items():
+        sections.append(
+            (heading, "Routed evidence; means over seeds with 95 % intervals.", _html(frame))
+        )
     sections += [
-        "<h2>Updates at the last task</h2>",
-        "<p class=look>As the paper prints them, by its formula, and as counted in these runs "
-        "(other epochs, so other numbers; compare methods, not columns).</p>",
-        _html(training),
-        "<h2>Kilobytes kept after the last task</h2>",
-        "<p class=look>The paper counts float16; what was counted is stored as it is.</p>",
-        _html(memory),
-        "<h2>Everything</h2>",
-        _html(summary),
+        (
+            "Updates at the last task",
+            "As the paper prints them, by its formula, and as counted in these runs (other epochs, "
+            "so other numbers; compare methods, not columns).",
+            _html(_named(training)),
+        ),
+        (
+            "Kilobytes kept after the last task",
+            "The paper counts float16; what was counted is stored as it is.",
+            _html(_named(memory)),
+        ),
+        ("Everything", "Every number, by method, memory and selection.", _html(_named(summary))),
     ]
-    return (
-        "<!doctype html><html lang=en><head><meta charset=utf-8><title>IBCL results</title>"
-        f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body>"
-        + "\n".join(sections)
-        + "</body></html>\n"
+    contents = "".join(
+        f"<li><a href=#s{number}>{escape(heading)}</a></li>"
+        for number, (heading, _, _) in enumerate(sections)
     )
+    body = "\n".join(
+        f"<section><h2 id=s{number}>{escape(heading)}</h2><p class=look>{escape(look)}</p>{content}"
+        "</section>"
+        for number, (heading, look, content) in enumerate(sections)
+    )
+    return (
+        "<!doctype html><html lang=en><head><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>IBCL results</title><style>{_STYLE}</style>"
+        f"<script>{get_plotlyjs()}</script></head><body>"
+        "<h1>Any preference between tasks, without training again</h1>"
+        f"<ul>{sentences}</ul>"
+        f"<p class=look>Features: {escape(features)}. Seeds: {seeds}. "
+        f"Made on {date.today().isoformat()} with {escape(versions)}.</p>"
+        f"<nav aria-label=Contents><h2>Contents</h2><ul>{contents}</ul></nav>"
+        f"{body}<script>{_SORTING}</script></body></html>\n"
+    )
+
+
+def _shown(chart: Chart) -> str:
+    """Draw a chart for the screen, to click on, and for print, as a picture."""
+    picture = figure_as_png(chart)
+    image = f'<img alt="{escape(chart.title)}" src="data:image/png;base64,{picture}">'
+    if chart.rankings:
+        return image
+    live = interactive(chart).to_html(
+        full_html=False, include_plotlyjs=False, config={"responsive": True, "displaylogo": False}
+    )
+    return f"{live}<div class=printed>{image}</div>"
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put people's names where a table has those of the code."""
+    shown = frame.copy()
+    shown["method"] = shown["method"].map(title)
+    shown["benchmark"] = shown["benchmark"].map(benchmark_title)
+    return shown.rename(columns=lambda column: str(column).replace("_95", " ±").replace("_", " "))
 
 
 def interactive(chart: Chart) -> Any:
@@ -137,23 +251,27 @@ def interactive(chart: Chart) -> Any:
                     name=line.name,
                     legendgroup=line.name,
                     showlegend=line.name not in seen,
-                    mode="lines+markers",
+                    mode="lines+markers" if line.joined else "markers",
                     line={
-                        "color": line.colour,
-                        "dash": "dash" if line.dash else "solid",
+                        "color": line.look.hue,
+                        "dash": PLOTLY_DASHES[line.look.dashes],
                         "width": 1.6,
                     },
-                    marker={"size": 5},
+                    marker={"size": 6, "symbol": PLOTLY_SYMBOLS[line.look.marker]},
                 ),
                 row=1,
                 col=column,
             )
             seen.add(line.name)
-        kind = "log" if panel.logarithmic else None
-        figure.update_xaxes(title_text=panel.x, type=kind, row=1, col=column)
-        figure.update_yaxes(title_text=panel.y, type=kind, row=1, col=column)
+        across = "log" if panel.scale != "linear" else None
+        up = "log" if panel.scale == "log-log" else None
+        figure.update_xaxes(title_text=panel.x, type=across, row=1, col=column)
+        figure.update_yaxes(title_text=panel.y, type=up, row=1, col=column)
     figure.update_layout(
-        template="plotly_white", height=460, margin={"t": 40, "b": 40, "l": 60, "r": 20}
+        template="plotly_white",
+        height=440,
+        margin={"t": 40, "b": 40, "l": 60, "r": 20},
+        legend={"orientation": "h", "y": -0.25},
     )
     return figure
 

@@ -1,8 +1,8 @@
-"""Many runs of the protocol: in parallel, with time left, and resumed where they were stopped.
+"""Many runs of the protocol: on an engine, with time left, and resumed where they were stopped.
 
 Each run is a *cell* (benchmark, contender, memory, seed, family of preferences), and each cell's
 table is one Parquet file, written under another name and renamed when complete. What exists is
-not run again, unless its contender's settings have changed since.
+not run again, unless its settings, the code it was made by or its data have changed since.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ibcl.experiments import benchmarks
+from ibcl.experiments import benchmarks, methods
 from ibcl.experiments.benchmarks import Benchmark
-from ibcl.experiments.evaluation.contenders import Contender, contender, contender_names
+from ibcl.experiments.engine import Engine, LocalEngine, Outcome
+from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.protocol import Protocol, run
+from ibcl.experiments.evaluation.sources import code_version
+
+STUDIES_MODULE = "ibcl.experiments.evaluation.studies"
 
 PACKAGES = ("ibcl", "torch", "numpy", "scipy", "scikit-learn", "pandas")
 
@@ -36,13 +39,16 @@ class Cell:
     Parameters
     ----------
     benchmark, backbone
-        As in `ibcl.experiments.benchmarks.load`; the seed of the run is also that of its held-out data.
+        As in `ibcl.experiments.benchmarks.load`; the run's seed is also that of its held-out data.
     contender
         With the settings chosen for this benchmark.
     memory
         Samples a task a rehearsal method keeps; 0 for contenders that keep none.
     label
         Tells variants of one contender apart, as in an ablation.
+    study
+        Name of a study to run instead of the protocol (`ibcl.experiments.evaluation.studies`); its
+        table goes to a folder of that name.
     """
 
     benchmark: str
@@ -52,6 +58,12 @@ class Cell:
     memory: int = 0
     backbone: str | None = None
     label: str = ""
+    study: str = ""
+
+    @property
+    def file(self) -> str:
+        """Its file, relative to the folder of results."""
+        return f"{self.study}/{self.name}.parquet" if self.study else f"{self.name}.parquet"
 
     @property
     def name(self) -> str:
@@ -64,30 +76,38 @@ class Cell:
             self.protocol.family,
             f"seed{self.seed}",
         ]
-        return "--".join(part.replace("/", "-").replace(" ", "-") for part in parts)
+        return "--".join(slug(part) for part in parts)
 
     @property
     def digest(self) -> str:
-        """What its result depends on besides the name."""
+        """What its result depends on besides the name and the data: settings and code."""
+        method = self.contender.registration.method.__module__
+        code = code_version(method, STUDIES_MODULE if self.study else Protocol.__module__)
         return json.dumps(
-            {"contender": self.contender.digest, "backbone": self.backbone}
+            {"contender": self.contender.digest, "backbone": self.backbone, "code": code}
             | asdict(self.protocol)
             | {"memory": self.memory}
         )
+
+    @property
+    def data(self) -> str:
+        """Hash of the features, labels and splits it learns from."""
+        return _load(self.benchmark, self.backbone, self.seed).provenance.sha256
 
 
 def cells_of(
     names: Sequence[str],
     contenders: Sequence[str],
     seeds: Sequence[int],
-    memories: Sequence[int],
+    memories: Sequence[int] | None = None,
     backbone: str | None = None,
-    families: Sequence[str] = ("uniform",),
+    families: Sequence[str] | None = None,
     protocol: Protocol | None = None,
 ) -> list[Cell]:
     """List the cells of a comparison; contenders without a memory run once whatever the memories.
 
-    The backbone is for benchmarks of images; 20 Newsgroups and the digits keep their own features.
+    Sizes of memory and families of preferences are the benchmark's own where none are given. The
+    backbone is for benchmarks that use one; the others keep their own features.
 
     Examples
     --------
@@ -99,43 +119,22 @@ def cells_of(
     found = []
     for seed in seeds:
         for benchmark in names:
+            declared = benchmarks.registered(benchmark)
             for name in contenders:
-                chosen = contender(name, benchmark)
-                for memory in memories if chosen.rehearses else (0,):
-                    for family in families:
+                rehearses = methods.registered(name).rehearses
+                for memory in (memories or declared.memories) if rehearses else (0,):
+                    for family in families or declared.families:
                         found.append(
                             Cell(
                                 benchmark,
-                                chosen,
+                                contender(name, benchmark, memory),
                                 seed,
                                 Protocol(**{**base, "family": family}),
                                 memory,
-                                None if benchmark in ("20news", "digits") else backbone,
+                                backbone if declared.backbone else None,
                             )
                         )
     return found
-
-
-def usual_memories(benchmark: str) -> tuple[int, ...]:
-    """Sizes of the memories of the paper's two tables: samples a task that rehearsal keeps.
-
-    Examples
-    --------
-    >>> usual_memories("20news"), usual_memories("celeba")
-    ((50, 500), (200, 500))
-    """
-    return (200, 500) if benchmark.startswith("celeba") else (50, 500)
-
-
-def usual_families(benchmark: str) -> tuple[str, ...]:
-    """Families of preferences to ask; on CelebA sparse ones too, where methods differ.
-
-    Examples
-    --------
-    >>> usual_families("20news"), usual_families("celeba")
-    (('uniform',), ('uniform', 'sparse'))
-    """
-    return ("uniform", "sparse") if benchmark.startswith("celeba") else ("uniform",)
 
 
 def selected_contenders(names: Sequence[str]) -> tuple[str, ...]:
@@ -148,8 +147,8 @@ def selected_contenders(names: Sequence[str]) -> tuple[str, ...]:
     """
     wanted = [name.strip() for text in names for name in text.split(",")]
     if "all" in wanted:
-        return contender_names()
-    return tuple(contender(name).name for name in wanted)
+        return tuple(methods.METHODS)
+    return tuple(methods.registered(name).name for name in wanted)
 
 
 def check_benchmarks(names: Sequence[str]) -> None:
@@ -172,9 +171,10 @@ def check_benchmarks(names: Sequence[str]) -> None:
 
 
 def finished(cell: Cell, folder: Path) -> bool:
-    """Tell whether the cell's table exists, is whole, and was made with its present settings."""
+    """Tell whether the cell's table exists, is whole, and was made as it would be made now."""
     try:
-        return bool(read_part(folder / f"{cell.name}.parquet")["settings"].iloc[0] == cell.digest)
+        made = read_part(folder / cell.file).iloc[0]
+        return bool(made["settings"] == cell.digest and made["data"] == cell.data)
     except (OSError, ValueError, LookupError):
         return False
 
@@ -184,21 +184,22 @@ def read_part(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path)
 
 
-def run_cell(cell: Cell, folder: Path) -> str:
+def run_cell(folder: Path, cell: Cell) -> str:
     """Run one cell in this process, and keep its table; return the cell's name."""
     import torch
 
     torch.set_num_threads(1)
-    table = run(
-        cell.contender,
-        _load(cell.benchmark, cell.backbone, cell.seed),
-        cell.seed,
-        cell.memory,
-        cell.protocol,
-    )
+    benchmark = _load(cell.benchmark, cell.backbone, cell.seed)
+    if cell.study:
+        from ibcl.experiments.evaluation.studies import STUDIES
+
+        table = STUDIES[cell.study](cell.contender, benchmark, cell.seed)
+        table = table.assign(benchmark=benchmark.name, method=cell.contender.name, seed=cell.seed)
+    else:
+        table = run(cell.contender, benchmark, cell.seed, cell.memory, cell.protocol)
     table.insert(0, "label", cell.label)
-    table["settings"] = cell.digest
-    write_atomically(table, folder / f"{cell.name}.parquet")
+    table["settings"], table["data"] = cell.digest, cell.data
+    write_atomically(table, folder / cell.file)
     return cell.name
 
 
@@ -218,28 +219,19 @@ def write_atomically(table: pd.DataFrame, path: Path) -> None:
         waiting.unlink(missing_ok=True)
 
 
-def run_all(cells: Sequence[Cell], folder: Path, processes: int = 1) -> Iterator[str]:
-    """Run the cells that are not finished yet; yield the name of each as it ends.
+def run_all(
+    cells: Sequence[Cell], folder: Path, engine: Engine | None = None
+) -> Iterator[Outcome[Cell, str]]:
+    """Run the cells that are not finished yet; yield the outcome of each as it ends.
 
-    With one process they run in this one. The first failure stops the rest.
+    In this process without an engine. A cell that fails is an outcome with an error.
     """
     waiting = [cell for cell in cells if not finished(cell, folder)]
-    if processes == 1 or len(waiting) <= 1:
-        for cell in waiting:
-            yield run_cell(cell, folder)
-        return
-    # A forked torch can hang; a fresh interpreter cannot.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(run_cell, cell, folder) for cell in waiting]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    yield from (engine or LocalEngine(1)).run(partial(run_cell, folder), waiting)
 
 
-def run_with_progress(cells: Sequence[Cell], folder: Path, processes: int = 1) -> None:
-    """Run all cells, showing what is done and the time left."""
+def run_with_progress(cells: Sequence[Cell], folder: Path, engine: Engine) -> None:
+    """Run all cells, showing what is done and the time left; say at the end which ones failed."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -252,6 +244,7 @@ def run_with_progress(cells: Sequence[Cell], folder: Path, processes: int = 1) -
 
     done = sum(finished(cell, folder) for cell in cells)
     write_environment(folder)
+    failed = []
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -261,9 +254,20 @@ def run_with_progress(cells: Sequence[Cell], folder: Path, processes: int = 1) -
         console=Console(stderr=True),
     ) as progress:
         bar = progress.add_task("runs", total=len(cells), completed=done)
-        for name in run_all(cells, folder, processes):
-            progress.console.print(f"done {name}", highlight=False)
+        for outcome in run_all(cells, folder, engine):
+            if outcome.error is None:
+                progress.console.print(f"done {outcome.item.name}", highlight=False)
+            else:
+                failed.append(outcome.item.name)
+                progress.console.print(
+                    f"failed {outcome.item.name}: {outcome.error}", highlight=False, markup=False
+                )
             progress.advance(bar)
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(cells)} runs failed, the others are kept: {', '.join(failed)}. "
+            "Give the same command again to try these again."
+        )
 
 
 def write_environment(folder: Path) -> None:
@@ -296,3 +300,43 @@ def read_runs(*folders: Path) -> pd.DataFrame:
         return pd.concat([read_part(part) for part in parts], ignore_index=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"A result in these folders cannot be read: {error}.") from None
+
+
+def read_study(name: str, *folders: Path) -> pd.DataFrame:
+    """Read the tables of a study in these folders as one; empty where there are none."""
+    inside = [Path(folder) / name for folder in folders]
+    return (
+        read_runs(*inside)
+        if any(list(path.glob("*.parquet")) for path in inside)
+        else pd.DataFrame()
+    )
+
+
+def write_compact(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write all runs as one small file a benchmark, which `read_runs` reads like the parts.
+
+    Numbers are kept as single-precision ones, which loses nothing that is ever shown.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for benchmark, part in table.groupby("benchmark", sort=True):
+        small = part.copy()
+        for column in small.select_dtypes("float64"):
+            small[column] = small[column].astype("float32")
+        keys = ["label", "method", "memory", "preferences", "seed", "selection", "task_seen"]
+        small = small.sort_values([*keys, "preference", "task_tested"], kind="stable")
+        path = folder / f"{slug(str(benchmark))}.parquet"
+        small.to_parquet(path, index=False, compression="zstd", compression_level=19)
+        written.append(path)
+    return written
+
+
+def slug(name: str) -> str:
+    """Turn any name into one of a file.
+
+    Examples
+    --------
+    >>> slug("films/sci-fi, d=0.1")
+    'films-sci-fi-d=0.1'
+    """
+    return "-".join(part for part in re.split(r"[^\w.=+-]+", name) if part)

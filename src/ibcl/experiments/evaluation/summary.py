@@ -3,67 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ibcl.experiments.evaluation import metrics, overhead
+from ibcl.experiments.evaluation.names import benchmark_title, in_order, keeps_all_data, title
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-NAMES = {
-    "ibcl": "IBCL (paper: Wasserstein)",
-    "ibcl_mixture": "IBCL, mixture",
-    "ibcl_evidence": "IBCL, evidence",
-    "ibcl_evidence_apart": "IBCL, evidence, tasks apart",
-    "ibcl_evidence_random": "IBCL, evidence, random features",
-    "oracle": "oracle (all data)",
-    "oracle_linear": "oracle, linear head",
-    "fine_tuning": "fine-tuning",
-    "convex_combination": "convex combination",
-    "convex_combination_shared_start": "convex combination, shared start",
-    "gem": "GEM",
-    "agem": "A-GEM",
-    "der": "DER",
-    "derpp": "DER++",
-    "vcl": "VCL + rehearsal",
-    "l2p": "L2P (adapted)",
-}
-"""Contenders as people know them."""
-
 KEYS = ["benchmark", "preferences", "method", "memory", "selection", "label"]
-
-
-def title(method: str, memory: int = 0) -> str:
-    """Name a contender in a figure or table.
-
-    Examples
-    --------
-    >>> title("gem", 50)
-    'GEM, 50 a task'
-    """
-    name = NAMES.get(method, method)
-    return f"{name}, {memory} a task" if memory else name
 
 
 def summarise(table: pd.DataFrame) -> pd.DataFrame:
     """Summarise all runs: each metric has a column for its mean and one for its half width.
 
-    Metrics are after the last task; peak accuracy is averaged over the tasks. Regret is that of the
-    benchmark's own metric, and left out where there is no oracle.
+    Metrics are after the last task; peak accuracy is averaged over the tasks. Peak accuracy and
+    backward transfer need runs in which every task was asked. Regret is that of the benchmark's own
+    metric, and left out where there is no oracle.
     """
     found = {
         "average_accuracy": metrics.at_last_task(metrics.average_per_task(table)),
         "average_balanced_accuracy": metrics.at_last_task(
             metrics.average_per_task(table, "balanced_accuracy")
         ),
-        "peak_accuracy": metrics.along_all_tasks(metrics.peak_per_task(table)),
-        "calibration_error": metrics.at_last_task(metrics.calibration(table)),
     }
-    if table["task_seen"].max() > 1:
-        found["backward_transfer"] = metrics.at_last_task(metrics.backward_transfer(table))
+    for column in ("calibration_error", "brier", "log_loss", "class_accuracy"):
+        if column in table and table[column].notna().any():
+            answered = table[table[column].notna()]
+            found[column] = metrics.at_last_task(metrics.average_per_task(answered, column))
+    asked = metrics.asked_at_every_task(table)
+    if len(asked):
+        found["peak_accuracy"] = metrics.along_all_tasks(metrics.peak_per_task(asked))
+        found["backward_transfer"] = metrics.at_last_task(metrics.backward_transfer(asked))
     against = _with_method(table, "oracle")
     if len(against):
         found["regret"] = metrics.at_last_task(by_metric(against, metrics.regret))
@@ -108,15 +82,29 @@ def differences(table: pd.DataFrame, reference: str) -> pd.DataFrame:
 
 def difference_table(found: pd.DataFrame) -> pd.DataFrame:
     """One row a contender, one column a benchmark: points more (+) or less (−) than a reference."""
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[tuple[str, int], dict[str, str]] = {}
     for row in found.to_dict("records"):
-        column = row["benchmark"] + (
-            "" if row["preferences"] == "uniform" else f", {row['preferences']}"
-        )
+        column = column_title(row["benchmark"], row["preferences"])
         width = "" if math.isnan(row["half_width"]) else f" ± {100 * row['half_width']:.1f}"
         text = f"{100 * row['mean']:+.1f}{width}"
-        rows.setdefault(title(row["method"], row["memory"]), {})[column] = text
-    return pd.DataFrame([{"method": name, **rows[name]} for name in _ordered(rows)]).fillna("–")
+        rows.setdefault((row["method"], row["memory"]), {})[column] = text
+    return _by_contender(rows)
+
+
+def column_title(benchmark: str, family: str) -> str:
+    """Name a benchmark and a family of preferences; the paper's is not mentioned.
+
+    Examples
+    --------
+    >>> column_title("20news", "uniform"), column_title("celeba", "sparse")
+    ('20 Newsgroups', 'CelebA, sparse')
+    """
+    return benchmark_title(benchmark) + ("" if family == "uniform" else f", {family}")
+
+
+def _by_contender(rows: dict[tuple[str, int], dict[str, str]]) -> pd.DataFrame:
+    ordered = [{"method": title(*who), **rows[who]} for who in in_order(rows)]
+    return pd.DataFrame(ordered).fillna("–")
 
 
 def summary_table(table: pd.DataFrame) -> Table:
@@ -131,11 +119,8 @@ def summary_table(table: pd.DataFrame) -> Table:
     ):
         shown.add_column(column, justify="right" if position > 1 else "left")
     for row in rows.to_dict("records"):
-        name = str(row["benchmark"])
-        if row["preferences"] != "uniform":
-            name += f", {row['preferences']}"
         shown.add_row(
-            name,
+            column_title(row["benchmark"], row["preferences"]),
             title(row["method"], row["memory"]) + (f" ({row['label']})" if row["label"] else ""),
             percent(row["average_accuracy"], row["average_accuracy_95"]),
             percent(row["average_balanced_accuracy"], row["average_balanced_accuracy_95"]),
@@ -147,27 +132,28 @@ def summary_table(table: pd.DataFrame) -> Table:
     return shown
 
 
-def comparison(summary: pd.DataFrame) -> pd.DataFrame:
+def comparison(summary: pd.DataFrame, column: str | None = None) -> pd.DataFrame:
     """Who wins where: one row a contender, one column a benchmark, in percent.
 
-    Average per-task accuracy after the last task, of mean models; balanced accuracy where that is
-    the benchmark's metric. The best contender that does not keep all data stands between asterisks.
+    After the last task, of mean models: average per-task accuracy (balanced accuracy where that is
+    the benchmark's metric), or another column of the summary. The best contender that does not
+    keep all data stands between asterisks.
     """
     rows = summary[(summary["selection"] == "mean") & (summary["label"] == "")]
-    found: dict[str, dict[str, str]] = {}
+    found: dict[tuple[str, int], dict[str, str]] = {}
     for (benchmark, family), part in rows.groupby(["benchmark", "preferences"], sort=False):
-        metric = f"average_{part['metric'].iloc[0]}"
-        column = str(benchmark)
-        column += ", balanced accuracy" if metric == "average_balanced_accuracy" else ""
-        column += "" if family == "uniform" else f", {family}"
-        fair = part[~part["method"].str.startswith("oracle")]
+        metric = column or f"average_{part['metric'].iloc[0]}"
+        part = part[part[metric].notna()]
+        fair = part[~part["method"].map(keeps_all_data)]
         best = fair[metric].max() if len(fair) else math.nan
         for row in part.to_dict("records"):
             text = percent(row[metric], row[f"{metric}_95"])
-            won = row[metric] == best and not row["method"].startswith("oracle")
-            name = title(row["method"], row["memory"])
-            found.setdefault(name, {})[column] = f"**{text}**" if won else text
-    return pd.DataFrame([{"method": name, **found[name]} for name in _ordered(found)]).fillna("–")
+            won = row[metric] == best and not keeps_all_data(row["method"])
+            named = column_title(str(benchmark), str(family))
+            found.setdefault((row["method"], row["memory"]), {})[named] = (
+                f"**{text}**" if won else text
+            )
+    return _by_contender(found)
 
 
 def _with_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -175,17 +161,6 @@ def _with_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
     keys = ["benchmark", "preferences"]
     present = set(table.loc[table["method"] == method, keys].itertuples(index=False, name=None))
     return table[[key in present for key in table[keys].itertuples(index=False, name=None)]]
-
-
-def _ordered(names: Iterable[str]) -> list[str]:
-    """Put contenders in the order people know them, the smaller memory first."""
-    order = [*NAMES.values()]
-    return sorted(names, key=lambda name: (_place(name, order), len(name), name))
-
-
-def _place(name: str, order: list[str]) -> int:
-    """Position of a contender's name, with or without its memory."""
-    return order.index(name.rpartition(", ")[0] if name.endswith(" a task") else name)
 
 
 def markdown(frame: pd.DataFrame) -> str:

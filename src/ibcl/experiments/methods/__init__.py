@@ -1,4 +1,4 @@
-"""Baselines: one file a method, each reading like its paper, all behind one interface.
+"""Methods: one file each, reading like its paper, all behind one interface.
 
 IBCL's own variants stand behind it too (`ibcl.experiments.methods.ibcl_methods`).
 
@@ -18,7 +18,31 @@ torch.Size([2, 2, 1])
 """
 
 from ibcl.experiments.methods.baseline import Baseline
-from ibcl.experiments.methods.method import Method
-from ibcl.experiments.methods.registry import BASELINES, IBCL_VARIANTS, METHODS, create, options
+from ibcl.experiments.methods.class_scores import AnswersAmongAllClasses, ClassScores
+from ibcl.experiments.methods.method import KeepsAllData, Method
+from ibcl.experiments.methods.registry import (
+    METHODS,
+    Range,
+    Registration,
+    Space,
+    create,
+    options,
+    register,
+    registered,
+)
 
-__all__ = ["BASELINES", "IBCL_VARIANTS", "METHODS", "Baseline", "Method", "create", "options"]
+__all__ = [
+    "METHODS",
+    "AnswersAmongAllClasses",
+    "Baseline",
+    "ClassScores",
+    "KeepsAllData",
+    "Method",
+    "Range",
+    "Registration",
+    "Space",
+    "create",
+    "options",
+    "register",
+    "registered",
+]

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Gradient, positive
+from ibcl.experiments.methods.baseline import Gradient
+from ibcl.experiments.methods.checked import positive
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 from ibcl.tasks import TaskData

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ibcl.experiments.methods.baseline import positive
+from ibcl.experiments.methods.checked import positive
 from ibcl.experiments.methods.der import DER
 
 

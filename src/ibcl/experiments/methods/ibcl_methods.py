@@ -12,13 +12,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import at_least, positive
-from ibcl.inference import DenseVI, Inference, MeanFieldVI
-from ibcl.learner import IBCL
+from ibcl import IBCL, DenseVI, MeanFieldVI, Model, OneVsRestVI, Routed, load, networks
+from ibcl.experiments.methods.checked import at_least, positive
+from ibcl.experiments.methods.class_scores import label_logits
+from ibcl.inference import Inference
 from ibcl.likelihoods import Likelihood
-from ibcl.model import Model
 from ibcl.preference import preference_matrix
-from ibcl.store import load
 from ibcl.tasks import TaskData, as_inputs
 
 
@@ -52,7 +51,7 @@ class IBCLMethod:
         inference: Inference,
         *,
         prior_std: float | Sequence[float] = 2.5,
-        pooling: str | None = None,
+        pooling: str | Routed | None = None,
         storage: str | None = None,
         d: float = 0.012,
         alpha: float = 0.01,
@@ -89,7 +88,7 @@ class IBCLMethod:
         if not len(matrix):
             raise ValueError(f"Give at least one preference with task {task!r}.")
         weights = preference_matrix(matrix, [*self.learner.tasks, task])
-        self.updates += self.learner.learn(*train, task=task).updates
+        self.updates += self.learner.learn(train.x, train.y, task=task).updates
         self.stored_bytes = self.learner.knowledge.nbytes
         if self.storage is not None:
             self._save_and_load(self.storage)
@@ -106,9 +105,12 @@ class IBCLMethod:
         """Return the outputs of each preference's mean model, (preferences, n, outputs)."""
         if not self.learner.tasks:
             raise ValueError(f"{self.name} has not learnt a task yet: call learn first.")
-        thetas = torch.cat([block.thetas for block in self.learner.models(self.preferences)])
-        with torch.no_grad():
-            return self.learner.network.outputs_of_many(thetas.float(), as_inputs(x))
+        inputs = as_inputs(x)
+        means = self.learner.predict_many(inputs, self.preferences)
+        likelihood = self.learner.likelihood
+        assert not isinstance(likelihood, str)
+        outputs: Tensor = likelihood.outputs_of(means.double())
+        return outputs.float()
 
     def models(self) -> list[Model]:
         """Return each preference's model, with its distribution and region."""
@@ -171,3 +173,147 @@ class IBCLEvidence(IBCLMethod):
 
     def __init__(self, network: nn.Module, **settings: Any) -> None:
         super().__init__(network, DenseVI(), **{"d": 0.0, **settings})
+
+
+def _routed(
+    support: float | None, temperature: float | None, gate: str, heads: str
+) -> dict[str, Any]:
+    return {"pooling": Routed(support, temperature, gate, heads), "continual": False, "d": 0.0}
+
+
+class RoutedEvidence(IBCLMethod):
+    r"""Routed evidence: a head a task, pooled from all tasks' evidence, and a gate between them.
+
+    p(y | x, w) = Σ_k r_k(x, w) p_k(y | x), with tasks learnt apart. It uses which task a *training*
+    sample came from, which a continual learner knows, and nothing more at test time.
+
+    Parameters
+    ----------
+    support, temperature, gate, heads
+        As in `ibcl.Routed`: heads supported by all tasks alike cost a preference no solve at all.
+    """
+
+    name = "routed"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        support: float | None = None,
+        temperature: float | None = None,
+        gate: str = "moments",
+        heads: str = "uniform",
+        **settings: Any,
+    ) -> None:
+        rule = _routed(support, temperature, gate, heads)
+        super().__init__(network, DenseVI(), **{**rule, **settings})
+
+    @property
+    def columns(self) -> Tensor:
+        """Task and label of every class: each task has two."""
+        tasks = torch.arange(len(self.learner.tasks))
+        return torch.cartesian_prod(tasks, torch.arange(2))
+
+    def predict_classes(self, x: Any) -> Tensor:
+        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes a task.
+
+        The head of task k is what the model of its vertex answers.
+        """
+        inputs = as_inputs(x)
+        vertices = np.eye(len(self.learner.tasks))
+        own = self.learner.predict_many(inputs, vertices).transpose(0, 1)
+        joint = []
+        for weights in self.preferences:
+            shares = self.learner.model(weights).routing(inputs).to(own)
+            joint.append((shares[:, :, None] * own).flatten(1))
+        return torch.stack(joint).clamp(min=torch.finfo().tiny).log()
+
+
+class RoutedMeanField(MeanFieldIBCL):
+    """The paper's network and posteriors, with a routed barycentre instead of one.
+
+    The gate needs statistics of its own, the moments of the classes' features.
+
+    Parameters
+    ----------
+    support, temperature
+        As in `ibcl.Routed`.
+    """
+
+    name = "routed_mean_field"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        support: float | None = None,
+        temperature: float | None = None,
+        **settings: Any,
+    ) -> None:
+        rule = Routed(support, temperature, gate="moments")
+        super().__init__(network, **{"pooling": rule, "d": 0.0, **settings})
+
+
+class RoutedClasses(IBCLMethod):
+    r"""Routed evidence among the classes of all tasks, each task with classes of its own.
+
+    Every class (task, label) has an output, one class against the rest, and the gate knows the
+    classes' own covariances. The answer to a label is the sum over its classes.
+
+    Parameters
+    ----------
+    classes
+        Outputs to make room for.
+    support, temperature
+        As in `ibcl.Routed`.
+    """
+
+    name = "routed_classes"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        classes: int = 20,
+        support: float | None = None,
+        temperature: float | None = None,
+        **settings: Any,
+    ) -> None:
+        specification = getattr(network, "specification", None)
+        if specification is None:
+            raise ValueError(
+                f"{self.name} needs a network of ibcl.networks, which it can rebuild with an "
+                f"output for every class; a {type(network).__name__} cannot be."
+            )
+        wide = networks.build({**specification, "outputs": at_least("classes", classes, 2)})
+        rule = _routed(support, temperature, "moments", "uniform")
+        super().__init__(wide, OneVsRestVI(), **{**rule, "likelihood": "one_vs_rest", **settings})
+        self.columns = torch.empty(0, 2, dtype=torch.long)
+
+    def learn(
+        self,
+        task: str,
+        train: TaskData,
+        validation: TaskData | None = None,
+        preferences: ArrayLike = ((1.0,),),
+    ) -> None:
+        """Give the task's classes numbers of their own, and learn them."""
+        labels, place = train.y.long().unique(return_inverse=True)
+        new = torch.stack([torch.full_like(labels, len(self.learner.tasks)), labels], 1)
+        numbered = TaskData(train.x, len(self.columns) + place)
+        super().learn(task, numbered, validation, preferences)
+        self.columns = torch.cat([self.columns, new])
+
+    def predict_classes(self, x: Any) -> Tensor:
+        """Return log p(k, c | x, w) of each preference, of shape (preferences, n, C)."""
+        means = self.learner.predict_many(as_inputs(x), self.preferences)
+        found: Tensor = means[..., : len(self.columns)].clamp(min=torch.finfo().tiny).log()
+        return found
+
+    def predict_logits(self, x: Any) -> Tensor:
+        """Return log p(c | x, w), of two classes as one logit."""
+        if not self.learner.tasks:
+            raise ValueError(f"{self.name} has not learnt a task yet: call learn first.")
+        labels = self.columns[:, 1]
+        outputs = 1 if int(labels.max()) < 2 else int(labels.max()) + 1
+        return label_logits(self.predict_classes(x), labels, outputs)

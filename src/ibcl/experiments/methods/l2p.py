@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ibcl.experiments.methods.baseline import Baseline, at_least, positive
+from ibcl.experiments.methods.baseline import Baseline
+from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.tasks import TaskData, as_inputs
 
 

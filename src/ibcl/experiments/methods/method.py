@@ -37,3 +37,11 @@ class Method(Protocol):
 
     def predict_logits(self, x: Any) -> Tensor:
         """Return the outputs of each preference's model, of shape (preferences, n, outputs)."""
+
+
+@runtime_checkable
+class KeepsAllData(Protocol):
+    """A method that starts anew at every task, from all data: it need not train if nobody asks."""
+
+    def keep(self, task: str, train: TaskData) -> None:
+        """Keep a task's data without training."""

@@ -27,6 +27,12 @@ class Oracle(Baseline):
         super().__init__(network, **settings)
         self.seen: list[TaskData] = []
 
+    def keep(self, task: str, train: TaskData) -> None:
+        """Keep a task's data without training: the next task retrains on everything anyway."""
+        self._check_new(task)
+        self.seen.append(self._checked(train))
+        self.tasks.append(task)
+
     def fit(self, current: TaskData, preferences: Tensor) -> Tensor:
         """Train every preference's model on everything seen so far."""
         self.seen.append(current)

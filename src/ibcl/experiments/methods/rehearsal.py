@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Baseline, Gradient, at_least
+from ibcl.experiments.methods.baseline import Baseline, Gradient
+from ibcl.experiments.methods.checked import at_least
 from ibcl.tasks import TaskData
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Baseline, at_least, positive
+from ibcl.experiments.methods.baseline import Baseline
+from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.experiments.methods.models import ManyModels
 from ibcl.experiments.methods.rehearsal import Pool, choose_samples
 from ibcl.gaussians import DiagonalGaussian

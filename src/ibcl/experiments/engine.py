@@ -1,0 +1,189 @@
+"""Engines: where many independent pieces of work run, and how their results come back.
+
+An engine applies a function to items and yields an `Outcome` for each as it ends, in any order. A
+piece that raises, or whose process dies, is an outcome with an error, and the others go on. Nothing
+else knows which engine runs: a new one is a class with `run` and a line in `ENGINES`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, Protocol, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# A process that dies takes its item with it; one more try tells bad luck from a deadly item.
+_TRIES = 2
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Item, Result]):
+    """An item, and its result or the reason why there is none."""
+
+    item: Item
+    result: Result | None = None
+    error: str | None = None
+
+
+class Engine(Protocol):
+    """Applies a function to items somewhere."""
+
+    def run(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[Outcome[Item, Result]]:
+        """Yield an outcome for every item, in the order they end."""
+
+
+class LocalEngine:
+    """Processes of this machine, or this process alone where there is only one to use.
+
+    Processes are fresh interpreters, because a forked torch can hang. They end when this process
+    does, however it ends. A process that dies is replaced, and its item tried once more.
+
+    Parameters
+    ----------
+    processes
+        How many run at the same time; all processors without a number.
+
+    Examples
+    --------
+    >>> [outcome.result for outcome in LocalEngine(1).run(abs, [-1, 2])]
+    [1, 2]
+    >>> [outcome.error for outcome in LocalEngine(1).run(int, ["one"])]
+    ["ValueError: invalid literal for int() with base 10: 'one'"]
+    """
+
+    def __init__(self, processes: int | None = None) -> None:
+        self.processes = processes or os.cpu_count() or 1
+        if self.processes < 1:
+            raise ValueError(f"An engine needs at least one process, not {processes}.")
+
+    def run(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[Outcome[Item, Result]]:
+        """Yield an outcome for every item, in the order they end."""
+        if self.processes == 1 or len(items) <= 1:
+            for item in items:
+                result, error = _attempt(function, item)
+                yield Outcome(item, result, error)
+            return
+        waiting = list(reversed(range(len(items))))
+        tries = dict.fromkeys(range(len(items)), 0)
+        workers = [_Worker(function) for _ in range(min(self.processes, len(items)))]
+        try:
+            while waiting or any(worker.position is not None for worker in workers):
+                for place, worker in enumerate(workers):
+                    if waiting and worker.position is None:
+                        if not worker.process.is_alive():
+                            worker.stop()
+                            workers[place] = worker = _Worker(function)
+                        worker.give(waiting.pop(), items)
+                for worker in _ready(workers):
+                    position, answer = worker.take()
+                    if answer is None:
+                        tries[position] += 1
+                        if tries[position] < _TRIES:
+                            waiting.append(position)
+                            continue
+                        answer = (None, "Its process died, and died again when it was tried again.")
+                    yield Outcome(items[position], *answer)
+        finally:
+            for worker in workers:
+                worker.stop()
+
+
+class _Worker:
+    """One process, and the item it is at."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.position: int | None = None
+
+    def give(self, position: int, items: Sequence[Any]) -> None:
+        """Send the process an item; if it is dead already, `take` will say so."""
+        self.position = position
+        try:
+            self.connection.send(items[position])
+        except (BrokenPipeError, OSError):
+            self.process.kill()
+
+    def take(self) -> tuple[int, tuple[Any, str | None] | None]:
+        """Return the position of the item that ended, and its result and error; None if it died."""
+        position, self.position = self.position, None
+        assert position is not None
+        try:
+            return position, self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return position, None
+
+    def stop(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
+    busy = {worker.connection: worker for worker in workers if worker.position is not None}
+    return [busy[connection] for connection in wait(list(busy))]  # type: ignore[index]
+
+
+def _serve(connection: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
+    """Answer items until the connection or the parent is gone."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            item = connection.recv()
+        except (EOFError, OSError):
+            return
+        connection.send(_attempt(function, item))
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent's end, even if it was killed, and end as well."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _attempt(function: Callable[[Item], Result], item: Item) -> tuple[Result | None, str | None]:
+    try:
+        return function(item), None
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _local(address: str, processes: int | None) -> Engine:
+    if address:
+        raise ValueError(f"The local engine has no address: leave out {address!r}.")
+    return LocalEngine(processes)
+
+
+ENGINES: dict[str, Callable[[str, int | None], Engine]] = {"local": _local}
+"""Engines by name, made from an address (what follows a colon) and a number of processes."""
+
+
+def engine(name: str, processes: int | None = None) -> Engine:
+    """Make an engine by its name; what follows a colon is the engine's own, such as an address.
+
+    Examples
+    --------
+    >>> engine("local", 1).processes
+    1
+    """
+    kind, _, address = name.partition(":")
+    if kind not in ENGINES:
+        raise ValueError(f"Unknown engine {name!r}; known are {', '.join(ENGINES)}.")
+    return ENGINES[kind](address, processes)

@@ -1,0 +1,202 @@
+"""Studies beside the protocol: inputs of no task, bounds, and preferences inferred from examples.
+
+Each is a function of a contender, a benchmark and a seed, and returns a tidy table of its own. All
+learn every task with routed evidence, as in the main runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+import ibcl
+from ibcl.experiments import benchmarks
+from ibcl.experiments.benchmarks import Benchmark
+from ibcl.experiments.evaluation.contenders import Contender
+from ibcl.experiments.evaluation.protocol import Protocol, mean_row_norm
+from ibcl.experiments.methods.ibcl_methods import IBCLMethod
+
+EXAMPLES = (5, 10, 20, 50, 100, 200)
+"""How many examples a preference is inferred from."""
+
+
+class Learnt(NamedTuple):
+    """A learner that has seen all tasks of a benchmark, and how its features are scaled."""
+
+    learner: ibcl.IBCL
+    scale: float
+
+
+def learn_all(contender: Contender, benchmark: Benchmark, seed: int) -> Learnt:
+    """Learn every task of a benchmark as the protocol does."""
+    scale = contender.feature_norm / mean_row_norm(benchmark.tasks[0].train.x)
+    method = contender.create(benchmark.features, 0, seed)
+    if not isinstance(method, IBCLMethod):
+        raise ValueError(f"{contender.name} is no variant of IBCL: studies need its learner.")
+    for task in benchmark.tasks:
+        method.learner.learn(_inputs(task.train.x, scale), task.train.y, task=task.name)
+    return Learnt(method.learner, scale)
+
+
+def detection(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFrame:
+    """How well inputs of another benchmark are told from this one's, by four scores.
+
+    The model is that of the uniform preference. A row is another benchmark and a score, with the
+    area under the receiver operating characteristic: 0.5 is a guess. Only benchmarks of the same
+    features can be asked.
+    """
+    learnt = learn_all(contender, benchmark, seed)
+    known = np.concatenate([task.test.x for task in benchmark.tasks])
+    inside = _doubts(learnt, known)
+    rows = []
+    own = benchmarks.BENCHMARKS.get(benchmark.name, benchmarks.BENCHMARKS["digits"])
+    for name, entry in benchmarks.BENCHMARKS.items():
+        # CelebA comes twice, with the same test images.
+        if name in (benchmark.name, "celeba") or not (entry.backbone and own.backbone):
+            continue
+        other = benchmarks.load(name, backbone=benchmark.provenance.backbone, seed=seed)
+        unique = {id(task.test.x): task.test.x for task in other.tasks}
+        outside = _doubts(learnt, np.concatenate(list(unique.values())))
+        truth = np.repeat([0, 1], [len(inside["novelty"]), len(outside["novelty"])])
+        for score, values in inside.items():
+            area = roc_auc_score(truth, np.concatenate([values, outside[score]]))
+            rows.append({"other": name, "score": score, "auroc": float(area)})
+    return pd.DataFrame(rows)
+
+
+def _doubts(learnt: Learnt, x: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+    """Scores of inputs that should be larger where the model has nothing to go by."""
+    tasks = len(learnt.learner.tasks)
+    model = learnt.learner.model(np.full(tasks, 1 / tasks))
+    inputs = _inputs(x, learnt.scale)
+    bounds = model.credal_bounds(inputs)
+    routing = model.routing(inputs).clamp(min=1e-12)
+    found = {
+        "novelty": model.novelty(inputs),
+        "credal width": (bounds.upper - bounds.lower)[:, 1],
+        "gate entropy": -(routing * routing.log()).sum(1),
+        "1 − largest probability": 1 - model.predict_proba(inputs).amax(1),
+    }
+    return {name: values.double().numpy() for name, values in found.items()}
+
+
+def bounds(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFrame:
+    """What lower and upper probabilities say: how often they decide, and how right they are then.
+
+    The answer is every class whose upper probability is not below another's lower one. A row is a
+    task, under the uniform preference: ``coverage`` is how often the answer holds the true class,
+    ``decided`` how often it is a single class, and the two accuracies those of the prediction where
+    the bounds decide and where they do not.
+    """
+    learnt = learn_all(contender, benchmark, seed)
+    tasks = len(learnt.learner.tasks)
+    model = learnt.learner.model(np.full(tasks, 1 / tasks))
+    rows = []
+    for number, task in enumerate(benchmark.tasks, start=1):
+        inputs = _inputs(task.test.x, learnt.scale)
+        found = model.credal_bounds(inputs)
+        allowed = found.upper >= found.lower.amax(1, keepdim=True)
+        y = torch.from_numpy(task.test.y)
+        right = model.predict(inputs) == y
+        decided = allowed.sum(1) == 1
+        covered = allowed.gather(1, y[:, None]).squeeze(1)
+        rows.append(
+            {
+                "task": number,
+                "coverage": _share(covered),
+                "decided": _share(decided),
+                "accuracy": _share(right),
+                "accuracy_decided": _share(right[decided]),
+                "accuracy_undecided": _share(right[~decided]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def inferred(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFrame:
+    """How many examples a preference can be inferred from, with labels and without.
+
+    For each of the protocol's ten preferences w, so many validation examples are drawn from the
+    tasks with the probabilities w. A row is a number of examples: ``loss`` is Σ_j w_j acc_j of the
+    model of w less that of the inferred preference's model, on test data, averaged over w, and
+    ``distance`` the total variation between the two preferences.
+    """
+    learnt = learn_all(contender, benchmark, seed)
+    learner = learnt.learner
+    wanted = Protocol().preferences_at(len(benchmark.tasks), seed)
+    rng = np.random.default_rng([seed, 77])
+    found: list[dict[str, Any]] = []
+    guesses: list[NDArray[np.float64]] = []
+    for n in EXAMPLES:
+        for k, weights in enumerate(wanted):
+            x, y = _drawn(benchmark, weights, n, rng, learnt.scale)
+            for labelled in (True, False):
+                guess = learner.infer_preference(x, y if labelled else None).vector()
+                guesses.append(guess)
+                distance = 0.5 * float(np.abs(guess - weights).sum())
+                found.append(
+                    {"examples": n, "labelled": labelled, "preference": k} | {"distance": distance}
+                )
+    scores = _scores(learnt, benchmark, np.stack([*wanted, *guesses]))
+    best = (scores[: len(wanted)] * wanted).sum(1)
+    for row, accuracies in zip(found, scores[len(wanted) :], strict=True):
+        k = row["preference"]
+        row["loss"] = float(best[k] - accuracies @ wanted[k])
+    table = pd.DataFrame(found)
+    means = table.groupby(["examples", "labelled"])[["loss", "distance"]].mean()
+    return means.reset_index()
+
+
+def _drawn(
+    benchmark: Benchmark,
+    weights: NDArray[np.float64],
+    n: int,
+    rng: np.random.Generator,
+    scale: float,
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """Draw validation examples from the tasks with these probabilities."""
+    tasks = rng.choice(len(weights), n, p=weights / weights.sum())
+    x, y = [], []
+    for task in tasks:
+        part = benchmark.tasks[task].validation
+        row = rng.integers(len(part))
+        x.append(part.x[row])
+        y.append(part.y[row])
+    return _inputs(np.stack(x), scale), np.array(y)
+
+
+def _scores(
+    learnt: Learnt, benchmark: Benchmark, preferences: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The benchmark's metric of every preference's model on every task, (preferences, tasks)."""
+    columns = []
+    for task in benchmark.tasks:
+        answers = learnt.learner.predict_many(_inputs(task.test.x, learnt.scale), preferences)
+        right = answers.argmax(-1).numpy() == task.test.y
+        if benchmark.metric == "accuracy":
+            columns.append(right.mean(1))
+        else:
+            labels = np.unique(task.test.y)
+            columns.append(np.mean([right[:, task.test.y == c].mean(1) for c in labels], axis=0))
+    return np.stack(columns, 1)
+
+
+def _inputs(x: NDArray[np.float32], scale: float) -> Tensor:
+    return torch.from_numpy(x * np.float32(scale))
+
+
+def _share(values: Tensor) -> float:
+    return float(values.double().mean()) if len(values) else float("nan")
+
+
+Study = Callable[[Contender, Benchmark, int], pd.DataFrame]
+
+STUDIES: dict[str, Study] = {"detection": detection, "bounds": bounds, "inferred": inferred}
+"""Studies by name."""

@@ -1,0 +1,232 @@
+r"""Routed evidence: a head for every task, and a gate that says which of them an input needs.
+
+The score of a preference w is the accuracy on the mixture Σ_k w_k p_k(x, y) of the tasks'
+distributions, and the best answer there is Bayes' rule,
+
+    p(y | x, w) = Σ_k r_k(x, w) p_k(y | x),     r_k(x, w) ∝ w_k p_k(x):
+
+the preference is the prior probability that the next input comes from task k. The gate
+(`ibcl.gates`) gives p_k(x). The head of task k is pooled at the preference (1 − ρ) u + ρ e_k: its
+own task, supported by the others. With u uniform, heads do not depend on w: they are made once a
+task, and a preference costs nothing but its K numbers. At a vertex, w = e_k, there is nothing to
+route and no other task to please: the answer is that of task k's own posterior, exactly.
+
+In natural parameters pooled evidence is linear in the weights, so that all heads share the sum of
+the support, and each adds its own task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ibcl.gates import (
+    LINEAR_FROM_EVIDENCE,
+    LINEAR_FROM_MOMENTS,
+    QUADRATIC,
+    Gate,
+    GateSettings,
+    evidence_components,
+    linear_gate,
+    moment_components,
+    quadratic_gate,
+)
+from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
+from ibcl.knowledge import KnowledgeBase
+from ibcl.moments import LARGEST_SUMMED, Moments
+from ibcl.networks import FlatNetwork
+from ibcl.pooling.barycentre import WassersteinPooling
+from ibcl.pooling.evidence import EvidencePooling
+from ibcl.pooling.rule import split_weights
+
+GATES = ("auto", "moments", "evidence")
+HEADS = ("uniform", "preference")
+# The rule that gives back a task's posterior at its vertex.
+VERTEX = WassersteinPooling()
+# Moments are kept beside posteriors where they take at most so many times their bytes.
+_MOMENTS_TO_POSTERIORS = 2.5
+
+
+@dataclass(frozen=True)
+class Routed:
+    """The pooling rule ``"routed"``, with its settings.
+
+    Parameters
+    ----------
+    support
+        ρ between 0 and 1, a head's weight on its own task. Where None: 0.7 with evidence, 0.8 with
+        the barycentre of networks learnt from each other, and 1 of networks learnt apart, which
+        cannot be averaged.
+    temperature
+        t of the gate; the gate's own default where None.
+    gate
+        ``"moments"`` of the classes' features, stored with every task; ``"evidence"``, which needs
+        nothing stored but a linear head with bias; ``"auto"`` takes moments where a task has them.
+    heads
+        ``"uniform"``: supported by all tasks alike, made once a task. ``"preference"``: supported
+        as the preference says, one solve a task and preference.
+    pool_by
+        Rule that heads are pooled by: ``"evidence"``, ``"wasserstein"``; where None evidence if the
+        posteriors know correlations, else wasserstein.
+
+    Examples
+    --------
+    >>> Routed(support=0.5).support
+    0.5
+    """
+
+    support: float | None = None
+    temperature: float | None = None
+    gate: str = "auto"
+    heads: str = "uniform"
+    pool_by: str | None = None
+
+    name: ClassVar[str] = "routed"
+
+    def __post_init__(self) -> None:
+        if self.support is not None and not 0 <= self.support <= 1:
+            raise ValueError(f"support must lie between 0 and 1, not {self.support!r}.")
+        if self.temperature is not None and not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be positive, not {self.temperature!r}.")
+        for name, value, known in (("gate", self.gate, GATES), ("heads", self.heads, HEADS)):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
+        if self.pool_by not in (None, "evidence", "wasserstein"):
+            raise ValueError(f"pool_by must be 'evidence' or 'wasserstein', not {self.pool_by!r}.")
+
+    def settings(self) -> dict[str, Any]:
+        """Return what differs from the defaults, to be stored."""
+        return {
+            name: value for name, value in asdict(self).items() if value != getattr(Routed, name)
+        }
+
+    def heads_rule(self, knowledge: KnowledgeBase) -> str:
+        """Return the rule that heads are pooled by."""
+        if self.pool_by is not None:
+            return self.pool_by
+        return "evidence" if knowledge.correlated else "wasserstein"
+
+    def own_share(self, knowledge: KnowledgeBase) -> float:
+        """ρ."""
+        if self.support is not None:
+            return self.support
+        if self.heads_rule(knowledge) == "evidence":
+            return 0.7
+        return 0.8 if knowledge.continual else 1.0
+
+    def head_weights(self, knowledge: KnowledgeBase, support: Tensor, task: int) -> Tensor:
+        """(1 − ρ) u + ρ e_k, split over the extremes: shape (tasks, m)."""
+        own = self.own_share(knowledge)
+        row = (1 - own) * support.double()
+        row[task] += own
+        return split_weights(knowledge, row)
+
+    def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
+        """Return the joint distribution of the heads that the preference gives any weight."""
+        preference = weights.sum(-1)
+        active = torch.nonzero(preference > 0).flatten().tolist()
+        if len(active) == 1:
+            return VERTEX.pool(knowledge, weights)
+        return IndependentGaussian(self.head_distributions(knowledge, preference, active))
+
+    def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
+        """Return the parameters of all tasks' heads, one after another: shape (n, tasks · D)."""
+        tasks = list(range(weights.shape[-2]))
+        rows = [
+            self.head_means(knowledge, self.support_of(preference), tasks).flatten()
+            for preference in weights.sum(-1)
+        ]
+        return torch.stack(rows)
+
+    def head_distributions(
+        self, knowledge: KnowledgeBase, preference: Tensor, tasks: Sequence[int] | None = None
+    ) -> list[Gaussian]:
+        """Return the distributions of these tasks' heads; of all without any."""
+        evidence = self.heads_rule(knowledge) == "evidence"
+        rule = EvidencePooling() if evidence else WassersteinPooling()
+        support = self.support_of(preference)
+        heads = []
+        for task in range(len(preference)) if tasks is None else tasks:
+            head = rule.pool(knowledge, self.head_weights(knowledge, support, task))
+            assert isinstance(head, Gaussian)
+            heads.append(head)
+        return heads
+
+    def support_of(self, preference: Tensor) -> Tensor:
+        """u: what supports every head."""
+        if self.heads == "preference":
+            return preference
+        return torch.full_like(preference, 1 / len(preference))
+
+    def head_means(self, knowledge: KnowledgeBase, support: Tensor, tasks: list[int]) -> Tensor:
+        """Return the means of these tasks' heads, shape (len(tasks), D)."""
+        if self.heads_rule(knowledge) != "evidence":
+            rows = [self.head_weights(knowledge, support, task) for task in tasks]
+            return WassersteinPooling().means(knowledge, torch.stack(rows))
+        rule = EvidencePooling()
+        own = self.own_share(knowledge)
+        shared = rule.natural(knowledge, split_weights(knowledge, (1 - own) * support.double()))
+        vertices = own * torch.eye(len(support), dtype=torch.float64)
+        means = [
+            (shared + rule.natural(knowledge, split_weights(knowledge, vertices[task]))).mean()
+            for task in tasks
+        ]
+        return torch.stack(means)
+
+    def may_keep_moments(self, columns: int) -> bool:
+        """Tell whether moments of so many features could be kept at all."""
+        return self.gate == "moments" or columns**2 <= LARGEST_SUMMED
+
+    def keeps_moments(
+        self, moments: Moments, posteriors: Sequence[Gaussian], network: FlatNetwork
+    ) -> bool:
+        """Tell whether a task's moments are worth their bytes beside its posteriors.
+
+        They are where nothing else makes a gate, where several classes need them, and where they
+        do not take much more than the posteriors do.
+        """
+        if self.gate != "auto":
+            return self.gate == "moments"
+        evident = has_bias(network) and all(q.as_diagonal() is None for q in posteriors)
+        if not evident or len(moments.classes) > 2:
+            return True
+        return moments.nbytes <= _MOMENTS_TO_POSTERIORS * sum(q.nbytes for q in posteriors)
+
+    def make_gate(self, knowledge: KnowledgeBase, network: FlatNetwork) -> Gate:
+        """Return the gate between all tasks of a knowledge base."""
+        moments = [kept for kept in knowledge.moments if kept is not None]
+        complete = len(moments) == len(knowledge.tasks)
+        if self.gate == "moments" and not complete:
+            raise ValueError(
+                "Routing by moments needs the moments of every task; learn all tasks with "
+                "pooling='routed'."
+            )
+        if self.gate != "evidence" and complete:
+            components = moment_components(moments)
+            alike = all(torch.equal(m.classes, moments[0].classes) for m in moments)
+            if not alike and int(components.label.max()) > 1 and components.own is not None:
+                return quadratic_gate(components, self._tempered(QUADRATIC))
+            return linear_gate(components, self._tempered(LINEAR_FROM_MOMENTS))
+        if not has_bias(network) or not knowledge.correlated:
+            raise ValueError(
+                "These tasks cannot be routed: the gate needs moments stored with every task "
+                "(learn them with pooling='routed'), or a linear head with a bias whose posteriors "
+                "know correlations (DenseVI)."
+            )
+        evidence = [knowledge.task_evidence(task) for task in knowledge.tasks]
+        components = evidence_components(evidence, network.linear_head().positions)
+        return linear_gate(components, self._tempered(LINEAR_FROM_EVIDENCE))
+
+    def _tempered(self, settings: GateSettings) -> GateSettings:
+        if self.temperature is None:
+            return settings
+        return replace(settings, temperature=self.temperature)
+
+
+def has_bias(network: FlatNetwork) -> bool:
+    """Whether the network is a linear head with a bias, whose evidence holds moments."""
+    return network.is_linear and network.linear_head().layer.bias is not None

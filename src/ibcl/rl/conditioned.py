@@ -1,0 +1,98 @@
+r"""A baseline: one network that sees the preference, as PD-MORL's does, learnt off-policy.
+
+The preference w is appended to the observation, and policy and critics are trained at preferences
+drawn from the whole simplex, with the same twin critics, replay, exploration and updates as
+`TwinDelayed`. What it learns is a single network and no posterior a task.
+
+A network that sees w in its first layer has, for a fixed w, the parameters of a plain policy whose
+first bias is b + Σ_k w_k B_k. So its policies can be stored, pooled and scored like ours: the
+extremes are tasks that differ in one bias, and pooling them at w gives the network at w exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ibcl.gaussians import DiagonalGaussian, Gaussian
+from ibcl.rl.family import Anchor, Family
+from ibcl.rl.policies import Floats, Perceptron, Policy
+from ibcl.rl.twin_delayed import TwinDelayed
+
+
+class ConditionedFamily(Family):
+    """Tasks that share one network and see the place as further inputs."""
+
+    def __init__(self, network: Perceptron, anchors: Sequence[Anchor]) -> None:
+        inputs, *rest = network.sizes
+        self._width = rest[0]
+        self._first = inputs * self._width
+        self._more = len(anchors) * self._width
+        super().__init__(Perceptron((inputs + len(anchors), *rest), network.squashed), anchors)
+
+    def _dimension(self) -> int:
+        return self.network.dimension
+
+    def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
+        """Begin at the first prior, blind to the preference."""
+        prior = priors[0]
+        if not isinstance(prior, DiagonalGaussian):
+            raise ValueError("Tasks can be learnt together from diagonal Gaussian priors only.")
+        blind = torch.zeros(self._more)
+        spread = prior.std[: self._first].mean().expand(self._more)
+        return DiagonalGaussian(self._insert(prior.mean, blind), self._insert(prior.std, spread))
+
+    def _insert(self, values: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        return torch.cat([values[: self._first], more, values[self._first :]])
+
+    def split(self, q: DiagonalGaussian) -> list[DiagonalGaussian]:
+        """Return the plain policy's Gaussian at every extreme: biases and variances add."""
+        one_hot = np.eye(self.tasks, dtype=np.float32)
+        means, variances = (
+            self.acting(np.repeat(part.numpy()[None], self.tasks, axis=0), one_hot)
+            for part in (q.mean, q.std.square())
+        )
+        return [
+            DiagonalGaussian(torch.tensor(mean), torch.tensor(variance).sqrt())
+            for mean, variance in zip(means, variances, strict=True)
+        ]
+
+    def acting(self, theta: Floats, place: Floats) -> Floats:
+        """Fold the place into the first bias."""
+        end = self._first + self._more
+        biases = theta[:, self._first : end].reshape(len(theta), self.tasks, self._width)
+        bias = theta[:, end : end + self._width] + np.einsum("rk,rkw->rw", place, biases)
+        return np.concatenate(
+            [theta[:, : self._first], bias, theta[:, end + self._width :]], axis=1
+        )
+
+    def policies(self, theta: Floats, place: Floats) -> Floats:
+        """Return the network's parameters, the same at every place."""
+        del place
+        return theta
+
+    def actor_features(self, features: Floats, place: Floats) -> Floats:
+        """Append the place to what the network sees."""
+        return np.concatenate([features, place], axis=-1)
+
+    def gradient(self, gradient: Floats, place: Floats) -> Floats:
+        """∂/∂θ is the same at every place."""
+        del place
+        return gradient
+
+    def vertices(self, theta: Floats) -> Floats:
+        """Parameters of the plain policy at every extreme."""
+        one_hot = np.eye(self.tasks, dtype=np.float32)
+        return self.acting(np.repeat(theta[None], self.tasks, axis=0), one_hot)
+
+
+@dataclass(frozen=True)
+class PreferenceConditioned(TwinDelayed):
+    """`TwinDelayed` for one network that sees the preference; ``anchors`` are the extremes."""
+
+    def family(self, policy: Policy) -> Family:
+        """Share everything but the place that is seen."""
+        return ConditionedFamily(policy.network, self.anchors)

@@ -1,0 +1,413 @@
+r"""The off-policy estimator of Bayesian policy gradient: twin delayed policy gradients (TD3).
+
+Experience is replayed. Twin critics learn the preferred return of acting by a and by the policy
+afterwards, from n-step targets
+
+    y = Σ_{k<n} γ^k w·r_{t+k} + γ^n min_i Q̄_i(s_{t+n}, π_θ̄(s_{t+n}) + noise),
+
+and the Gaussian over policy parameters climbs the first of them by reparameterisation,
+
+    max_q  E_{θ=μ+σε} E_s[ Q₁(s, π_θ(s)) ] − β KL(q ‖ prior) / D,
+
+with ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ. Every copy of the environment acts
+by a draw of its own, which is refreshed often, and explores with noise of its own size. A
+trajectory KL (see `ibcl.rl.policy_gradient`) is one more reward, −κ ‖a − π_prior(s)‖², written down
+with the others when a is taken.
+
+With `anchors`, several tasks are learnt together by parameters that average between them (see
+`ibcl.rl.family`); the critics then see the place λ as further inputs.
+
+Replay, critics and moments belong to the task at hand and go with it; only q stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ibcl.rl.environments import Environment
+from ibcl.rl.family import Anchor, Family
+from ibcl.rl.policies import Floats, Policy
+from ibcl.rl.replay import MultiStep, Replay, Transitions
+from ibcl.rl.rollout import Sampler
+from ibcl.rl.twin_critics import FlatAdam, TwinCritics
+from ibcl.rl.variational import Objective, State, Variational
+
+
+@dataclass(frozen=True)
+class TwinDelayed:
+    """Settings of the off-policy estimator; `search` starts it on a policy.
+
+    Parameters
+    ----------
+    rounds
+        Rounds an iteration; a round is ``length`` steps of every copy and then ``updates`` critic
+        updates.
+    updates, batch, reuse
+        Critic updates a round, rows in each, and how often a sampled row is used in its round:
+        targets are computed once for all rows of a round.
+    delay
+        Critic updates for one of the policy.
+    steps, discount
+        n and γ.
+    reward_scale
+        Keeps values near one.
+    critic_rate, actor_rate, std_rate
+        Adam's rates for the critics, μ and log σ.
+    target_share, average_share
+        How far the targets, and the moving average of μ that is the result, move a round.
+    saturation
+        Pull on mean actions beyond ±1, for policies that do not squash theirs.
+    target_noise, noise_limit
+        Noise on the target's actions, which smooths the critics, and its limit.
+    least_noise
+        Exploration noise is geometric over the copies, from this share of the largest to it.
+    fall_value
+        A fall is worth this share of the mean value instead of nothing: ants that fear falls are
+        slow.
+    critic_warm_up
+        Rounds before the policy moves, so that the critics can learn about the prior's first.
+    refresh
+        Rounds between draws of the copies' parameters.
+    capacity
+        Rows of the replay.
+    mirrored
+        Show every second row in the environment's mirror, which the preference must look the same
+        in.
+    anchors
+        Tasks learnt together, on a line between two objectives, on the simplex of more.
+    """
+
+    rounds: int = 100
+    length: int = 1
+    updates: int = 16
+    batch: int = 128
+    reuse: int = 2
+    delay: int = 2
+    hidden: tuple[int, ...] = (128, 128)
+    steps: int = 3
+    discount: float = 0.97
+    reward_scale: float = 0.1
+    critic_rate: float = 1e-3
+    actor_rate: float = 6e-4
+    std_rate: float = 1e-3
+    target_share: float = 0.1
+    average_share: float = 0.005
+    saturation: float = 0.1
+    target_noise: float = 0.12
+    noise_limit: float = 0.4
+    least_noise: float = 0.16
+    fall_value: float = 0.0
+    critic_warm_up: int = 100
+    refresh: int = 10
+    capacity: int = 480_000
+    mirrored: bool = False
+    anchors: tuple[Anchor, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.updates % self.reuse:
+            raise ValueError(f"reuse must divide updates ({self.updates}), {self.reuse} does not.")
+
+    def family(self, policy: Policy) -> Family:
+        """Return how the tasks share parameters."""
+        return Family(policy.network, self.anchors)
+
+    def search(self, policy: Policy, objectives: int, seed: int) -> TwinDelayedSearch:
+        """Start with fresh critics and nothing to replay."""
+        return TwinDelayedSearch(self, policy, objectives, seed)
+
+
+class TwinDelayedSearch:
+    """What the estimator carries from round to round: replay, critics, moments and draws."""
+
+    def __init__(self, settings: TwinDelayed, policy: Policy, objectives: int, seed: int) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.objectives = objectives
+        self.seed = seed
+        self.family = settings.family(policy)
+        self.begin()
+
+    def policies(self, mean: Floats) -> Floats:
+        """Return the mean policy of every task, one row each."""
+        return self.family.vertices(mean)
+
+    def begin(self) -> None:
+        """Start a task with nothing but q."""
+        settings, family = self.settings, self.family
+        rng = np.random.default_rng([self.seed, 2])
+        inputs, actions = self.policy.network.sizes[0], self.policy.network.sizes[-1]
+        self.critics = TwinCritics(inputs + family.context + actions, settings.hidden, rng)
+        # The last column of the rewards is the departure from the prior's actions.
+        rewards = (settings.steps, self.objectives + 1)
+        self.replay = Replay(settings.capacity, inputs, actions, rewards, family.tasks)
+        self.multi_step = MultiStep(settings.steps, settings.discount)
+        self._mean_adam = FlatAdam(family.dimension)
+        self._std_adam = FlatAdam(family.dimension)
+        self.round = 0
+        self.mean_value = 0.0
+        self._iterate = np.empty(0, dtype=np.float32)
+        self._target = np.empty(0, dtype=np.float32)
+        self._drawn = np.empty((0, 0), dtype=np.float32)
+        self._place = np.empty((0, 0), dtype=np.float32)
+
+    def end(self) -> None:
+        """Forget the experience of a finished task."""
+        self.replay.added = 0
+
+    def state(self) -> State:
+        """Arrays for a checkpoint."""
+        return {
+            "iterate": self._iterate,
+            "target": self._target,
+            "drawn": self._drawn,
+            "place": self._place,
+            "round": np.array(self.round),
+            "mean_value": np.array(self.mean_value),
+            **_named("critics", self.critics.state()),
+            **_named("replay", self.replay.state()),
+            **_named("multi_step", self.multi_step.state()),
+            **self._mean_adam.state("mean_adam"),
+            **self._std_adam.state("std_adam"),
+        }
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        self._iterate = state["iterate"].copy()
+        self._target = state["target"].copy()
+        self._drawn = state["drawn"].copy()
+        self._place = state["place"].copy()
+        self.round = int(state["round"])
+        self.mean_value = float(state["mean_value"])
+        self.critics.load(_part("critics", state))
+        self.replay.load(_part("replay", state))
+        self.multi_step.load(_part("multi_step", state))
+        self._mean_adam.load("mean_adam", state)
+        self._std_adam.load("std_adam", state)
+
+    def prepare(self, q: Variational) -> None:
+        """Begin the policy that is moved, and its target, at the mean of q."""
+        if not self._iterate.size:
+            self._iterate, self._target = q.mean.copy(), q.mean.copy()
+
+    def update(
+        self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
+    ) -> dict[str, float]:
+        """Collect, replay and move q in place for one iteration's rounds (Algorithm 4)."""
+        settings = self.settings
+        if objective.trajectory_kl and self.family.tasks > 1:
+            raise ValueError("Tasks learnt together know no trajectory KL.")
+        self.prepare(q)
+        mirror = _Mirror(sampler.environment, objective.weights) if settings.mirrored else None
+        updates = 0
+        for _ in range(settings.rounds):
+            self._collect(q, objective, sampler, rng)
+            if len(self.replay) >= settings.updates * settings.batch:
+                self.learn(q, objective, mirror, rng)
+                updates += settings.updates
+            self.round += 1
+        return {"value": self.mean_value, "updates": float(updates)}
+
+    def _collect(
+        self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
+    ) -> None:
+        """Take a round's steps with every copy."""
+        settings, copies = self.settings, sampler.environment.copies
+        fresh = sampler.environment.elapsed < settings.length
+        if not len(self._place):
+            self._place = self.family.places(copies, rng)
+        elif fresh.any():
+            self._place[fresh] = self.family.places(int(fresh.sum()), rng)
+        if self.round % settings.refresh == 0 or not len(self._drawn):
+            noise = q.mirrored_noise(copies, rng)
+            noise *= q.std
+            noise += self._iterate
+            self._drawn = noise
+        theta = self.family.acting(self._drawn, self._place)
+        sizes = np.geomspace(settings.least_noise, 1.0, copies, dtype=np.float32)[:, None]
+        segment = sampler.segment(theta, settings.length, objective.action_std * sizes, rng)
+        actions = np.clip(segment.actions, -1, 1)
+        prior = self.family.acting(objective.prior.mean[None], self._place[:1])
+        departure = actions - self.policy.network.forward(prior, segment.features)[-1]
+        rewards = np.concatenate(
+            [segment.rewards, np.square(departure).sum(-1, keepdims=True)],
+            axis=-1,
+            dtype=np.float32,
+        )
+        for step in range(settings.length):
+            rows = self.multi_step.push(
+                segment.features[:, step],
+                actions[:, step],
+                rewards[:, step],
+                segment.following[:, step],
+                segment.terminated[:, step],
+                segment.truncated[:, step],
+                self._place.copy(),
+            )
+            self.replay.add(rows)
+
+    def _sample(
+        self, objective: Objective, mirror: _Mirror | None, rng: np.random.Generator
+    ) -> tuple[Transitions, Floats]:
+        """Draw a round's rows in blocks, each with one place, and their preferred rewards."""
+        settings, family = self.settings, self.family
+        rows = self.replay.sample(settings.updates * settings.batch // settings.reuse, rng)
+        if mirror is not None:
+            rows = mirror.every_second(rows)
+        if family.tasks > 1:
+            # Half of the rows are looked at from elsewhere: any action teaches any task. Sorted,
+            # the rows of a block come from places close to the one they are all given.
+            place = rows.place.copy()
+            place[::2] = family.places(len(place[::2]), rng)
+            order = np.argsort(family.order(place, rng), kind="stable")
+            blocks = place[order].reshape(-1, settings.batch, family.tasks)
+            place = np.repeat(blocks.mean(1), settings.batch, axis=0)
+            rows = Transitions(*(column[order] for column in rows))._replace(place=place)
+        powers = settings.reward_scale * settings.discount ** np.arange(settings.steps)
+        weights = np.append(objective.weights, -objective.trajectory_kl).astype(np.float32)
+        rewards = family.rewards(rows.rewards, rows.place, weights)
+        return rows, np.asarray(rewards @ powers.astype(np.float32))
+
+    def _targets(self, rows: Transitions, rewards: Floats, rng: np.random.Generator) -> Floats:
+        """y, computed once for all rows of a round."""
+        settings, family = self.settings, self.family
+        places = rows.place[:: settings.batch]
+        theta = family.policies(np.repeat(self._target[None], len(places), axis=0), places)
+        following = family.actor_features(rows.following, rows.place)
+        blocks = following.reshape(len(places), settings.batch, -1)
+        actions = family.network.forward(theta, blocks)[-1].reshape(len(following), -1)
+        noise = settings.target_noise * rng.standard_normal(actions.shape, dtype=np.float32)
+        actions += np.clip(noise, -settings.noise_limit, settings.noise_limit)
+        np.clip(actions, -1, 1, out=actions)
+        seen = family.critic_features(rows.following, rows.place)
+        inputs = torch.from_numpy(np.concatenate([seen, actions], axis=1))
+        values = self.critics.target_values(inputs).numpy()
+        self.mean_value += 0.01 * (float(values.mean()) - self.mean_value)
+        values = np.where(rows.terminal[:, 0] > 0, settings.fall_value * self.mean_value, values)
+        return np.asarray(rewards + rows.discount[:, 0] * values)
+
+    def learn(
+        self,
+        q: Variational,
+        objective: Objective,
+        mirror: _Mirror | None,
+        rng: np.random.Generator,
+    ) -> None:
+        """Replay: one round's updates of critics, policy and targets."""
+        settings, family = self.settings, self.family
+        rows, rewards = self._sample(objective, mirror, rng)
+        targets = torch.from_numpy(self._targets(rows, rewards, rng))
+        seen = family.critic_features(rows.features, rows.place)
+        inputs = torch.from_numpy(np.concatenate([seen, rows.actions], axis=1))
+        moves = self.round >= settings.critic_warm_up
+        step = _PolicyStep.of(q, self._iterate, objective, rng)
+        critic_rate = objective.rate * settings.critic_rate
+        blocks = rng.permutation(len(inputs) // settings.batch)
+        update = 0
+        for _ in range(settings.reuse):
+            order = torch.from_numpy(rng.permutation(len(inputs)))
+            shuffled, wanted = inputs[order], targets[order]
+            for start in range(0, len(inputs), settings.batch):
+                block = slice(start, start + settings.batch)
+                self.critics.fit(shuffled[block], wanted[block], critic_rate)
+                update += 1
+                if moves and update % settings.delay == 0:
+                    turn = blocks[(update // settings.delay) % len(blocks)] * settings.batch
+                    self._improve(step, rows, slice(turn, turn + settings.batch), objective.rate)
+        self.critics.follow(settings.target_share)
+        self._target += settings.target_share * (self._iterate - self._target)
+        # A plain mean at first, a moving average once that is the shorter memory.
+        share = max(settings.average_share, 1 / (1 + self.round))
+        q.mean += np.float32(share) * (self._iterate - q.mean)
+
+    def _improve(self, step: _PolicyStep, rows: Transitions, block: slice, rate: float) -> None:
+        """Move (μ, log σ) up the first critic and towards the prior, at the states of a block."""
+        settings, family = self.settings, self.family
+        features, place = rows.features[block], rows.place[block]
+        theta = family.policies((step.mean + step.shift)[None], place[:1])
+        activations = family.network.forward(theta, family.actor_features(features, place)[None])
+        means = activations[-1][0]
+        actions = np.clip(means, -1, 1)
+        tried = np.concatenate([family.critic_features(features, place), actions], axis=1)
+        slope = self.critics.slope(torch.from_numpy(tried), actions.shape[1])
+        if not family.network.squashed:
+            # Beyond ±1 the environment clips: no gain from further out, only the way back.
+            slope = np.where(np.abs(means) > 1, np.minimum(slope * np.sign(means), 0), slope)
+            slope = slope * np.where(np.abs(means) > 1, np.sign(means), 1)
+            slope = slope - settings.saturation * (means - actions)
+        gradient = family.network.backward(theta, activations, slope[None] * (-1 / len(features)))
+        gradient = family.gradient(gradient[0], place[0])
+        by_log_std = step.shift * gradient + step.spread_pull
+        gradient += step.pull * (step.mean - step.prior_mean)
+        self._mean_adam.step(
+            torch.from_numpy(step.mean), torch.from_numpy(gradient), rate * settings.actor_rate
+        )
+        self._std_adam.step(
+            torch.from_numpy(step.log_std), torch.from_numpy(by_log_std), rate * settings.std_rate
+        )
+
+
+class _PolicyStep(NamedTuple):
+    """What a round's policy updates share: one draw ε, and the pull of β KL(q ‖ prior) / D."""
+
+    mean: Floats
+    log_std: Floats
+    shift: Floats
+    """σ ⊙ ε."""
+    prior_mean: Floats
+    pull: Floats
+    spread_pull: Floats
+
+    @classmethod
+    def of(
+        cls, q: Variational, mean: Floats, objective: Objective, rng: np.random.Generator
+    ) -> _PolicyStep:
+        prior, std = objective.prior, q.std
+        noise = rng.standard_normal(std.size, dtype=np.float32)
+        pull = np.float32(objective.kl_weight / std.size) / np.square(prior.std)
+        spread_pull = np.square(std) * pull - np.float32(objective.kl_weight / std.size)
+        return cls(mean, q.log_std, std * noise, prior.mean, pull, spread_pull)
+
+
+class _Mirror:
+    """Shows replayed rows in the environment's reflection."""
+
+    def __init__(self, environment: Environment, weights: Floats) -> None:
+        reflection = environment.reflection
+        if reflection is None:
+            raise ValueError(f"{environment.name} declares no reflection to learn with.")
+        if not np.allclose(reflection.preference(weights), weights):
+            raise ValueError(
+                f"The preference {weights.tolist()} is not its own mirror image; "
+                "learn it without the mirror."
+            )
+        self._reflection = reflection
+
+    def every_second(self, rows: Transitions) -> Transitions:
+        """Mirror the odd rows; rewards stay, as the preference between them does."""
+        reflection = self._reflection
+        images = {
+            "features": reflection.observation,
+            "following": reflection.observation,
+            "actions": reflection.action,
+        }
+        changed = {}
+        for name, image in images.items():
+            column = getattr(rows, name).copy()
+            column[1::2] = image(column[1::2])
+            changed[name] = column
+        return rows._replace(**changed)
+
+
+def _named(prefix: str, state: State) -> State:
+    return {f"{prefix}.{name}": array for name, array in state.items()}
+
+
+def _part(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    start = prefix + "."
+    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}

@@ -1,0 +1,69 @@
+"""Studies on the digits: inputs of no task, bounds, inferred preferences, and their tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ibcl.experiments import benchmarks
+from ibcl.experiments.evaluation.ablation import ablation_cells
+from ibcl.experiments.evaluation.contenders import contender
+from ibcl.experiments.evaluation.runs import read_runs, read_study, run_all
+from ibcl.experiments.evaluation.studies import EXAMPLES, bounds, detection, inferred
+from ibcl.experiments.evaluation.study_tables import study_tables
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return benchmarks.load("digits")
+
+
+def test_bounds_hold_the_truth_more_often_than_the_prediction_is_right(digits):
+    table = bounds(contender("routed", "digits"), digits, 0)
+    assert table["task"].tolist() == [1, 2, 3, 4, 5]
+    # The prediction lies between the bounds, so its class is always in their answer.
+    assert (table["coverage"] >= table["accuracy"] - 1e-12).all()
+    expected = table["decided"] * table["accuracy_decided"].fillna(0)
+    expected += (1 - table["decided"]) * table["accuracy_undecided"].fillna(0)
+    np.testing.assert_allclose(table["accuracy"], expected)
+
+
+def test_more_examples_come_closer_to_the_preference(digits):
+    table = inferred(contender("routed", "digits"), digits, 0)
+    assert sorted(table["examples"].unique()) == list(EXAMPLES)
+    for _, part in table.groupby("labelled"):
+        distances = part.set_index("examples")["distance"]
+        assert distances[200] < distances[20] < distances[5]
+        assert abs(part.set_index("examples")["loss"][200]) < 0.01
+
+
+def test_benchmarks_without_a_backbone_have_no_other_inputs(digits):
+    assert detection(contender("routed", "digits"), digits, 0).empty
+
+
+def test_studies_run_as_cells_beside_the_protocols(tmp_path):
+    wanted = ablation_cells(["bounds"], ["digits"], [0, 1])
+    names = [outcome.result for outcome in run_all(wanted, tmp_path)]
+    assert names == [cell.name for cell in wanted]
+    assert list(run_all(wanted, tmp_path)) == []
+    with pytest.raises(FileNotFoundError, match="no results"):
+        read_runs(tmp_path)
+    table = read_study("bounds", tmp_path)
+    assert set(table["seed"]) == {0, 1}
+    assert read_study("inferred", tmp_path).empty
+    (shown,) = study_tables({"bounds": table}).values()
+    assert shown["benchmark"].tolist() == ["digits"]
+
+
+def test_enough_examples_stay_enough():
+    """A number of examples is enough only if all larger ones are too."""
+    losses = {5: 0.02, 10: 0.004, 20: 0.008, 50: 0.003, 100: 0.001}
+    table = pd.DataFrame(
+        [
+            {"benchmark": "digits", "labelled": True, "examples": n, "loss": loss, "seed": seed}
+            for n, loss in losses.items()
+            for seed in (0, 1)
+        ]
+    )
+    (shown,) = study_tables({"inferred": table}).values()
+    assert shown["enough for half a point"].tolist() == ["50"]
+    assert shown["10"].tolist() == ["0.4 ± 0.0"]
