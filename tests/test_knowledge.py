@@ -118,7 +118,7 @@ def test_without_a_threshold_the_report_still_knows_the_distances():
         (lambda k: k.add("a", [at(1.0, 1.0)]), "learnt already"),
         (lambda k: k.add("b", []), "one a prior"),
         (lambda k: k.add("b", [at(1.0)]), "dimensions"),
-        (lambda k: k.add("", [at(1.0, 1.0)]), "name must be text"),
+        (lambda k: k.add("", [at(1.0, 1.0)]), "name must not be empty"),
         (lambda k: k.add("x,y", [at(1.0, 1.0)]), "name must be text"),
         (lambda k: k.add(3, [at(1.0, 1.0)]), "name must be text"),
         (lambda k: k.extremes("z"), "Unknown task 'z'; known tasks are a"),

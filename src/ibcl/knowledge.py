@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ibcl.gaussians import Gaussian, NaturalParameters, linear_combination
 from ibcl.moments import Moments
+from ibcl.names import check_name
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class KnowledgeBase:
 
     def check_new(self, task: str) -> None:
         """Refuse a task name that cannot be learnt."""
-        if not isinstance(task, str) or not task.strip() or task != task.strip() or "," in task:
+        if check_name(task) != task.strip() or "," in task:
             raise ValueError(
                 f"A task's name must be text without commas or outer blanks, not {task!r}."
             )

@@ -41,12 +41,13 @@ class Preference(Mapping[str, float]):
                 raise ValueError(
                     f"The weight of task {task!r} must be finite and not negative, not {value}."
                 )
+            checked[str(task)] = value
+        for task, value in checked.items():
             if value > 1 + TOLERANCE:
                 raise ValueError(
                     "The weights of a preference must sum to 1, but that of task "
                     f"{task!r} alone is {value:.6g}."
                 )
-            checked[str(task)] = value
         total = math.fsum(checked.values())
         if abs(total - 1) > TOLERANCE:
             raise ValueError(

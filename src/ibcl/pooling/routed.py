@@ -58,8 +58,9 @@ class Routed:
     Parameters
     ----------
     support
-        ρ between 0 and 1, a head's weight on its own task; 0.7 with evidence and 0.8 with other
-        heads where None.
+        ρ between 0 and 1, a head's weight on its own task. Where None: 0.7 with evidence, 0.8 with
+        the barycentre of networks learnt from each other, and 1 of networks learnt apart, which
+        cannot be averaged.
     temperature
         t of the gate; the gate's own default where None.
     gate
@@ -113,7 +114,9 @@ class Routed:
         """ρ."""
         if self.support is not None:
             return self.support
-        return 0.7 if self.heads_rule(knowledge) == "evidence" else 0.8
+        if self.heads_rule(knowledge) == "evidence":
+            return 0.7
+        return 0.8 if knowledge.continual else 1.0
 
     def head_weights(self, knowledge: KnowledgeBase, support: Tensor, task: int) -> Tensor:
         """(1 − ρ) u + ρ e_k, split over the extremes: shape (tasks, m)."""
