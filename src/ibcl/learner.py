@@ -29,7 +29,7 @@ from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import Routed, pooled, split_weights
-from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork, head_means
+from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
 from ibcl.preference import Preference, preference_matrix
 from ibcl.tasks import TaskData, as_task
 from ibcl.view import View, append_task_id
@@ -647,28 +647,13 @@ class IBCL:
             What each example counts for.
         """
         view = self.view
-        likelihood = view.answers
         inputs = view.encode(x)
-        features = view.network.features(inputs).double()
-        with torch.no_grad():
-            scores = view.routes.gate(features)
+        scores = view.input_scores(inputs)
         if y is not None:
             read = self._read(x, y, view.knowledge.tasks[-1])
-            outputs = view.network.check_inputs(inputs)
-            labels = likelihood.check(read.y, outputs)
-            scores = scores + self._label_densities(view, inputs, labels)
+            scores = scores + view.label_scores(inputs, read.y)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
-
-    @staticmethod
-    def _label_densities(view: View, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Log p_k(y | x) of every task's head, shape (n, tasks)."""
-        heads, routes = view.routes.uniform_means, view.routes
-        tasks = torch.arange(len(heads))
-        means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
-        if view.answers.classification:
-            return means[:, torch.arange(len(labels)), labels.long()].log().T
-        return -view.answers.negative_log(view.answers.outputs_of(means), labels).T
 
 
 def make_model(

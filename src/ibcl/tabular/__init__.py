@@ -9,11 +9,13 @@ from ibcl.tabular.columns import CategoricalColumn, NumericColumn
 from ibcl.tabular.heads import head_names, make_head, outputs_for
 from ibcl.tabular.schema import Schema, usable_columns
 from ibcl.tabular.targets import ClassTarget, ValueTarget
+from ibcl.tabular.values import Numbers
 from ibcl.tabular.weights import sample_weights
 
 __all__ = [
     "CategoricalColumn",
     "ClassTarget",
+    "Numbers",
     "NumericColumn",
     "Schema",
     "ValueTarget",
