@@ -350,9 +350,8 @@ class IBCL:
             choices, data = self._settled(data)
             priors = self.knowledge.extremes(name)
             result = self._infer(choices, priors, data, name, None, True, progress)
-            moments = self._moments(choices, data, result)
             kept = self.knowledge.moments[self.tasks.index(name)]
-            both = kept + moments if kept is not None and moments is not None else None
+            both = None if kept is None else self._moments(choices, data, result, kept)
             return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
@@ -451,8 +450,14 @@ class IBCL:
             progress=progress,
         )
 
-    def _moments(self, choices: Choices, data: TaskData, result: InferenceResult) -> Moments | None:
-        """Take the moments a gate needs, where the rule keeps them."""
+    def _moments(
+        self,
+        choices: Choices,
+        data: TaskData,
+        result: InferenceResult,
+        before: Moments | None = None,
+    ) -> Moments | None:
+        """Take the moments a gate needs, of all batches so far, where the rule keeps them."""
         rule = choices.pooling
         if not isinstance(rule, Routed) or rule.gate == "evidence":
             return None
@@ -461,6 +466,8 @@ class IBCL:
             return None
         labels = data.y.long() if choices.likelihood.classification else None
         moments = Moments.of(features, labels, data.weights)
+        if before is not None:
+            moments = before + moments
         return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
@@ -647,7 +654,11 @@ class IBCL:
         """
         view = self.view
         matrix = preference_matrix(preferences, view.knowledge.tasks)
-        return predict_blocks(view, view.encode(x, task), matrix, numbers)
+        blocks = predict_blocks(view, view.encode(x, task), matrix, numbers)
+        if view.encoder is None or view.answers.classification:
+            return blocks
+        decode = view.encoder.decode
+        return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
 
     def infer_preference(
         self,
