@@ -22,7 +22,7 @@ BROKEN = {
 
 def contracts(folder: Path) -> tuple[int, str]:
     pytest.importorskip("importlinter", reason="the layers are checked by import-linter")
-    program = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    program = "import sys; from importlinter.cli import lint_imports as lint; sys.exit(lint())"
     environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "COLUMNS": "200"}
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True

@@ -51,16 +51,21 @@ class Snapshot(NamedTuple):
     given: Given
     inference: Inference | None
     metadata: dict[str, Any]
+    choices: dict[str, str]
+    """What was chosen for what was left open, and why."""
 
     def provenance(self) -> dict[str, Any]:
         """Say where a model made from this comes from."""
-        from ibcl import store
+        from ibcl import cards, store
 
         return {
             "pooling": self.view.pooling_name,
             "task_incremental": self.view.task_incremental,
             "knowledge": store.digest(self),
             "metadata": self.metadata,
+            "samples": {record.name: record.samples for record in self.view.knowledge.records},
+            "settings": {name: cards.text(it) for name, it in cards.settings(self).items()},
+            "choices": self.choices,
         }
 
 
@@ -504,10 +509,20 @@ class IBCL:
         with self._writing:
             store.save(self, path, overwrite, storage)
 
-    def restore(self, knowledge: KnowledgeBase, likelihood: Likelihood | None) -> None:
+    def restore(
+        self,
+        knowledge: KnowledgeBase,
+        likelihood: Likelihood | None,
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
         """Take over what was learnt elsewhere with these settings, such as what was on disk.
 
         Every setting must have been given where any task has been learnt.
+
+        Parameters
+        ----------
+        reasons
+            What had been left open: what was chosen for it, and why; as it was where None.
         """
         given = replace(self.given, likelihood=likelihood or self.given.likelihood)
         choices = None
@@ -521,7 +536,7 @@ class IBCL:
                 knowledge.d,
                 knowledge.continual,
                 likelihood,
-                {},
+                self.choices if reasons is None else dict(reasons),
             )
         with self._writing:
             view = replace(self.view, knowledge=knowledge, likelihood=likelihood)
@@ -564,7 +579,25 @@ class IBCL:
         """Return all that is kept on disk, as it is now."""
         state = self._state
         inference = self.given.inference if state.choices is None else state.choices.inference
-        return Snapshot(state.view, self.given, inference, copy.deepcopy(self.metadata))
+        reasons = {} if state.choices is None else dict(state.choices.reasons)
+        metadata = copy.deepcopy(self.metadata)
+        return Snapshot(state.view, self.given, inference, metadata, reasons)
+
+    def card(self) -> str:
+        """Say what was learnt, from how many samples and with which settings, as Markdown.
+
+        It is written with every saved knowledge base. ``learner.metadata["measured"]`` (figures by
+        name) and ``learner.metadata["licence"]`` are shown in it.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> print(ibcl.IBCL(ibcl.networks.linear(4)).card().splitlines()[2])
+        # Knowledge base of 0 tasks
+        """
+        from ibcl import cards
+
+        return cards.knowledge_card(self.snapshot())
 
     def model(self, preference: Any, split: Mapping[str, Sequence[float]] | None = None) -> Model:
         """Turn a preference into a model (Algorithm 2), with no data and no training.

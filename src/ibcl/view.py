@@ -53,6 +53,7 @@ class View:
 
     def input_scores(self, inputs: Tensor) -> Tensor:
         """Return log p_k(x) up to a term that all tasks share, of shape (n, tasks)."""
+        _ = self.answers  # Refuses where there is no task yet.
         with torch.no_grad():
             scores: Tensor = self.routes.gate(self.network.features(inputs).double())
         return scores
@@ -72,9 +73,12 @@ class View:
         labels
             As they come from an encoder, or as the likelihood takes them.
         """
-        checked = self.answers.check(labels, self.network.check_inputs(inputs))
-        outputs = self.answers.outputs_of(self.task_means(inputs))
-        return -self.answers.negative_log(outputs, checked).T
+        answers = self.answers
+        checked = answers.check(labels, self.network.check_inputs(inputs))
+        means = self.task_means(inputs)
+        if answers.classification:
+            return means[:, torch.arange(len(checked)), checked.long()].log().T
+        return -answers.negative_log(answers.outputs_of(means), checked).T
 
     def encode(self, x: Any, task: str | None = None) -> Tensor:
         """Turn a user's x into the network's inputs."""
