@@ -614,7 +614,11 @@ class IBCL:
         """
         view = self.view
         matrix = preference_matrix(preferences, view.knowledge.tasks)
-        return predict_blocks(view, view.encode(x, task), matrix, numbers)
+        blocks = predict_blocks(view, view.encode(x, task), matrix, numbers)
+        if view.encoder is None or view.answers.classification:
+            return blocks
+        decode = view.encoder.decode
+        return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
 
     def infer_preference(
         self,

@@ -171,3 +171,16 @@ def test_threads_are_chosen(knowledge_base, succeed, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("IBCL_THREADS", "3")
     succeed("show", knowledge_base)
     assert chosen == [1, 3]
+
+
+def test_a_first_save_that_was_interrupted_is_no_hindrance(succeed, refuse, knowledge_base, sun):
+    arguments = ("learn", "first", sun, "--label", "verdict", "--like", knowledge_base)
+    succeed(*arguments, "--task", "more")
+    merge = ("merge", knowledge_base, "first", "union")
+    succeed(*merge)
+    # The manifest is written last.
+    Path("union/manifest.json").unlink()
+    assert succeed(*merge)["tasks"] == ["sun", "rain", "more"]
+    assert "exists already" in refuse(*merge)
+    Path("first/manifest.json").unlink()
+    assert succeed(*arguments, "--task", "more")["created"]

@@ -9,12 +9,8 @@ from typing import Any
 import ibcl
 from ibcl.cli.threads import choose_threads
 from ibcl.inference import METHODS
+from ibcl.store import exists
 from ibcl.tabular import Schema
-
-
-def exists(folder: Path) -> bool:
-    """Tell whether there is a knowledge base, or anything else that is not one."""
-    return folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
 
 
 def load(folder: Path) -> ibcl.IBCL:

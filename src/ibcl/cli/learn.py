@@ -180,7 +180,7 @@ def learn(
         typer.Option(
             "--isolated/--chained",
             help="Learn every task from the priors, or from the task before.",
-            show_default="isolated where the network is linear in its parameters",
+            show_default="the best for the network and the pooling",
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
@@ -206,6 +206,7 @@ def learn(
     from ibcl.cli.choices import choose
     from ibcl.cli.output import count, emit, progress_bar
     from ibcl.cli.tables import column, read_table
+    from ibcl.store import exists
 
     options = {
         "network": choose("network", network),
@@ -226,7 +227,7 @@ def learn(
     given = {name: value for name, value in options.items() if value is not None}
     if extend and replace:
         raise ValueError("Give --extend or --replace, not both")
-    created = not knowledge_bases.exists(knowledge_base)
+    created = not exists(knowledge_base)
     if created and (extend or replace):
         raise ValueError(f"{knowledge_base} is not a knowledge base, so it has no task to change")
     learner: IBCL

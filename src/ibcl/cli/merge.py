@@ -22,8 +22,9 @@ def merge(
 ) -> None:
     """Unite two knowledge bases without their data: exact where tasks were learnt apart."""
     import ibcl
-    from ibcl.cli.knowledge_bases import check_same_tables, exists, load
+    from ibcl.cli.knowledge_bases import check_same_tables, load
     from ibcl.cli.output import count, emit
+    from ibcl.store import exists
 
     if exists(output):
         raise ValueError(f"The output {output} exists already; give a new folder")

@@ -70,7 +70,7 @@ def _long(schema: Schema, users: pd.Series[Any], rows: Any, values: Any) -> pd.D
     flat = values.reshape(len(names), -1)
     columns: dict[str, Any] = {"user": names, "row": np.tile(rows, len(users))}
     if schema.classes is None:
-        return pd.DataFrame({**columns, "prediction": schema.decode(torch.as_tensor(flat[:, 0]))})
+        return pd.DataFrame({**columns, "prediction": flat[:, 0]})
     best = np.array(schema.classes, dtype=object)[flat.argmax(1)]
     columns["prediction"] = pd.Series(best).infer_objects()
     return pd.DataFrame({**columns, **_by_class("probability", schema, flat)})

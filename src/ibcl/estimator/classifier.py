@@ -55,7 +55,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> classifier = IBCLClassifier(width=64, pooling="evidence")
+    >>> classifier = IBCLClassifier(width=64)
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 0] > 0, "yes", "no"), task="first")
     >>> classifier = classifier.partial_fit(X, np.where(X[:, 1] > 0, "yes", "no"), task="second")
     >>> classifier.predict([[1.0, -2.0]], preference={"first": 0.9, "second": 0.1})
