@@ -25,6 +25,6 @@ def growth(digits: DigitTasks, seed: int = 0) -> dict[float, list[int]]:
             seed=seed,
         )
         for task in digits.tasks:
-            learner.learn(*task.train, task=task.name)
+            learner.learn(task.train.x, task.train.y, task=task.name)
         stored[threshold] = [row.stored for row in learner.knowledge.report()]
     return stored
