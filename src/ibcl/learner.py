@@ -345,9 +345,8 @@ class IBCL:
             choices, data = self._settled(data)
             priors = self.knowledge.extremes(name)
             result = self._infer(choices, priors, data, name, None, True, progress)
-            moments = self._moments(choices, data, result)
             kept = self.knowledge.moments[self.tasks.index(name)]
-            both = kept + moments if kept is not None and moments is not None else None
+            both = None if kept is None else self._moments(choices, data, result, kept)
             return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
@@ -446,8 +445,14 @@ class IBCL:
             progress=progress,
         )
 
-    def _moments(self, choices: Choices, data: TaskData, result: InferenceResult) -> Moments | None:
-        """Take the moments a gate needs, where the rule keeps them."""
+    def _moments(
+        self,
+        choices: Choices,
+        data: TaskData,
+        result: InferenceResult,
+        before: Moments | None = None,
+    ) -> Moments | None:
+        """Take the moments a gate needs, of all batches so far, where the rule keeps them."""
         rule = choices.pooling
         if not isinstance(rule, Routed) or rule.gate == "evidence":
             return None
@@ -456,6 +461,8 @@ class IBCL:
             return None
         labels = data.y.long() if choices.likelihood.classification else None
         moments = Moments.of(features, labels, data.weights)
+        if before is not None:
+            moments = before + moments
         return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
@@ -640,6 +647,7 @@ class IBCL:
             What each example counts for.
         """
         view = self.view
+        likelihood = view.answers
         inputs = view.encode(x)
         features = view.network.features(inputs).double()
         with torch.no_grad():
@@ -647,7 +655,7 @@ class IBCL:
         if y is not None:
             read = self._read(x, y, view.knowledge.tasks[-1])
             outputs = view.network.check_inputs(inputs)
-            labels = view.answers.check(read.y, outputs)
+            labels = likelihood.check(read.y, outputs)
             scores = scores + self._label_densities(view, inputs, labels)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
@@ -658,8 +666,9 @@ class IBCL:
         heads, routes = view.routes.uniform_means, view.routes
         tasks = torch.arange(len(heads))
         means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
-        outputs = view.answers.outputs_of(means)
-        return -view.answers.negative_log(outputs, labels).T
+        if view.answers.classification:
+            return means[:, torch.arange(len(labels)), labels.long()].log().T
+        return -view.answers.negative_log(view.answers.outputs_of(means), labels).T
 
 
 def make_model(

@@ -125,9 +125,7 @@ class Model:
 
     def _inputs(self, x: Any, task: str | None) -> Tensor:
         inputs = self._encode(x, task)
-        expected = (self.network.specification or {}).get("inputs")
-        if expected is not None and inputs.shape[1:] != (expected,):
-            self.network.check_inputs(inputs)
+        self.network.check_width(inputs)
         return inputs
 
     def _thetas(self, samples: int) -> Tensor | None:

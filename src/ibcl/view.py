@@ -54,7 +54,9 @@ class View:
         """Turn a user's x into the network's inputs."""
         inputs = as_inputs(x) if self.encoder is None else self.encoder.inputs(x)
         inputs = inputs.to(self.network.device)
-        return append_task_id(inputs, task, self.knowledge.tasks, self.task_incremental)
+        inputs = append_task_id(inputs, task, self.knowledge.tasks, self.task_incremental)
+        self.network.check_width(inputs)
+        return inputs
 
 
 def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None) -> Tensor:
