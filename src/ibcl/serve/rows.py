@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ibcl.tabular import CategoricalColumn, NumericColumn, Schema
-from ibcl.tabular.schema import LARGEST_INPUT
+from ibcl.tabular import LARGEST_INPUT, CategoricalColumn, NumericColumn, Schema
 
 _NUMBERS = frozenset({int, float, type(None)})
 _WORDS = frozenset({str, type(None)})

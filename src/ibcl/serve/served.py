@@ -25,7 +25,6 @@ from scipy.special import softmax
 from torch import Tensor
 
 import ibcl
-from ibcl.predictors import head_means
 from ibcl.serve.errors import Refusal
 from ibcl.serve.rows import RowEncoder
 from ibcl.tabular import Schema
@@ -172,21 +171,12 @@ class Served:
         """Compute what predictions for any preference need."""
         if not isinstance(self.view.pooling, ibcl.Routed):
             return Prepared(inputs, None, None)
-        members = self._members(inputs).numpy() if self.shared_heads else None
+        members = self.view.task_means(inputs).numpy() if self.shared_heads else None
         return Prepared(inputs, self._scores(inputs), members)
 
     def _scores(self, inputs: Tensor) -> Numbers:
         """Log p_k(x) up to a term that all tasks share, of shape (rows, tasks)."""
-        with torch.no_grad():
-            scores: Tensor = self.view.routes.gate(self.view.network.features(inputs).double())
-        return scores.numpy()
-
-    def _members(self, inputs: Tensor) -> Tensor:
-        """p_k(y | x) of every task's head, of shape (tasks, rows, columns)."""
-        view, routes = self.view, self.view.routes
-        tasks = torch.arange(len(self.tasks))
-        heads = routes.uniform_means
-        return head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
+        return self.view.input_scores(inputs).numpy()
 
     def predict(self, prepared: Prepared, weights: Numbers) -> Numbers:
         """Return probabilities (or expected values), of shape (rows, columns).
@@ -256,10 +246,7 @@ class Served:
         except ValueError as error:
             raise Refusal(409, str(error)) from None
         if labels is not None:
-            answers = self.view.answers
-            outputs = answers.outputs_of(self._members(inputs))
-            checked = answers.check(labels, self.view.network.check_inputs(inputs))
-            result = result - answers.negative_log(outputs, checked).T.numpy()
+            result = result + self.view.label_scores(inputs, labels).numpy()
         return result
 
     def bounds(self, model: ibcl.Model, rows: Sequence[Row]) -> tuple[Numbers, Numbers]:
