@@ -38,7 +38,7 @@ Numbers = NDArray[np.float64]
 
 CALIBRATION_PART = 0.15
 """The last part of what is learnt from, on which factorisation's probabilities are calibrated."""
-REFITS = 6
+REFITS = 4
 """Times that ratings are factorised anew after learning."""
 RETRAINING_ROWS = 8_000
 """Rows that are trained on again for every viewer, a random sample of all."""
