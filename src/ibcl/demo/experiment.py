@@ -200,7 +200,7 @@ def run(
     front = (0, len(digits.tasks) - 1)
     front_weights = between(*front, len(digits.tasks))
     weights = np.concatenate([np.stack(list(preferences.values())), front_weights])
-    ways = []
+    ways: list[WayResult] = []
     for way in WAYS:
         started(way.name)
         # The same network, trained again in the same way, is the same.

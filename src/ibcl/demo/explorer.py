@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 import ibcl
 from ibcl.demo.tasks import LEVELS, DigitTasks
-from ibcl.predictors import head_means
 
 
 def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
@@ -29,18 +28,9 @@ def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
     scores, heads, alone = [], [], []
     for task in digits.tasks:
         x = task.test.x
-        with torch.no_grad():
-            found = view.routes.gate(view.network.features(x).double())
+        found = view.input_scores(x)
         scores.append(_floats(found - found.amax(1, keepdim=True)))
-        means = head_means(
-            view.network,
-            view.answers,
-            view.routes.uniform_means,
-            x,
-            torch.arange(count),
-            view.routes.seen,
-        )
-        heads.append(_floats(means[:, :, 1].T))
+        heads.append(_floats(view.task_means(x)[:, :, 1].T))
         alone.append(_floats(torch.stack([model.predict_proba(x)[:, 1] for model in vertices], 1)))
     return {
         "tasks": list(learner.tasks),

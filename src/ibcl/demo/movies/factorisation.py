@@ -32,18 +32,18 @@ class Factorisation:
         """Return a viewer's bias and factors from their own past."""
         known = np.array([self.films.get(int(film), -1) for film in films])
         seen = known >= 0
-        size = self.factors.shape[1]
         if not seen.any():
-            return np.zeros(size)
+            return np.zeros(self.factors.shape[1])
         x = self.factors[known[seen]]
         residual = ratings[seen] - self.mean - self.biases[known[seen]]
-        return np.linalg.solve(x.T @ x + self.ridge * np.eye(size), x.T @ residual)
+        return _ridge(x, residual, self.ridge)
 
     def predict(self, viewer: Numbers, films: Whole) -> Numbers:
         """Return the ratings expected; a film nobody has seen is an average one."""
         known = np.array([self.films.get(int(film), -1) for film in films])
         found = self.factors[known] @ viewer + self.biases[known]
-        return self.mean + np.where(known >= 0, found, viewer[0])
+        expected: Numbers = self.mean + np.where(known >= 0, found, viewer[0])
+        return expected
 
 
 def factorise(
@@ -90,7 +90,8 @@ def factorise(
 
 
 def _ridge(x: Numbers, y: Numbers, ridge: float) -> Numbers:
-    return np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
+    solution = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
+    return np.asarray(solution, dtype=np.float64)
 
 
 def _with_ones(factors: Numbers) -> Numbers:

@@ -117,7 +117,8 @@ def read(source: pd.DataFrame) -> Ratings:
 
 def past_features(frame: pd.DataFrame) -> pd.DataFrame:
     """Compute features of ratings in order of time, each from earlier time stamps only."""
-    rating, liked = frame["rating"].to_numpy(), (frame["rating"] >= LIKED).to_numpy(float)
+    rating = frame["rating"].to_numpy(np.float64)
+    liked = np.where(rating >= LIKED, 1.0, 0.0)
     everybody = pd.Series(0, index=frame.index)
     overall, _ = _past(frame, everybody, rating, np.full(len(frame), 3.5))
     overall_liked, _ = _past(frame, everybody, liked, np.full(len(frame), 0.5))
@@ -157,8 +158,9 @@ def _past(
     keys = [keyed["group"], keyed["time"]]
     total = total.where(first).groupby(keys).transform("first")
     count = count.where(first).groupby(keys).transform("first")
-    average = (total.to_numpy() + SHRINKAGE * prior) / (count.to_numpy() + SHRINKAGE)
-    return average, count.to_numpy()
+    counts = np.asarray(count, dtype=np.float64)
+    averages = (np.asarray(total, dtype=np.float64) + SHRINKAGE * prior) / (counts + SHRINKAGE)
+    return averages, counts
 
 
 def _common_genres(frame: pd.DataFrame) -> tuple[str, ...]:

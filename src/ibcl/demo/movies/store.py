@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ibcl.demo.movies.experiment import Comparison
@@ -28,9 +29,13 @@ def save(comparison: Comparison, folder: Path, overwrite: bool = False) -> Setti
             validation.keep(task, rows[[*ratings.features, "label"]], "label")
     engine = open_database(settings.database_url)
     changes = [
-        Change(name, lambda _, weights=weights: Stored(weights), "inferred")
+        Change(name, partial(_replaced, Stored(weights)), "inferred")
         for name, weights in comparison.preferences.items()
     ]
     Preferences(engine).change(changes)
     engine.dispose()
     return settings
+
+
+def _replaced(new: Stored, _: Stored | None) -> Stored:
+    return new
