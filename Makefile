@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check speed format wheel clean
+.PHONY: demo test check docs speed format wheel clean
 
 demo: .venv/core
 	$(BIN)/ibcl demo
@@ -14,11 +14,18 @@ test: .venv/complete
 check: .venv/complete
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 format: .venv/complete
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation, in build/docs: built without the network, every warning an error.
+docs: .venv/docs
+	$(BIN)/python docs/concept_pictures.py
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	$(BIN)/python docs/check_site.py build/docs
 
 speed: .venv/complete
 	$(BIN)/python timings/speed.py
@@ -33,6 +40,10 @@ wheel: .venv/complete
 
 .venv/complete: .venv/core
 	$(INSTALL) --editable ".[bench,rl,dev]"
+	touch $@
+
+.venv/docs: .venv/complete
+	$(INSTALL) --editable ".[serve,docs]"
 	touch $@
 
 clean:

@@ -123,6 +123,12 @@ class Model:
 
         store.save_model(self, path, overwrite)
 
+    def card(self) -> str:
+        """Say what the model was made from, as Markdown; an exported model holds it too."""
+        from ibcl import cards
+
+        return cards.model_card(self.preference, self.provenance())
+
     def _inputs(self, x: Any, task: str | None) -> Tensor:
         inputs = self._encode(x, task)
         self.network.check_width(inputs)
