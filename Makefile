@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check speed format wheel s3 clean
+.PHONY: demo test check docs speed format wheel s3 clean
 
 demo: .venv/core
 	$(BIN)/ibcl demo
@@ -14,11 +14,18 @@ test: .venv/complete s3
 check: .venv/complete
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 format: .venv/complete
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation, in build/docs: built without the network, every warning an error.
+docs: .venv/docs
+	$(BIN)/python docs/concept_pictures.py
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	$(BIN)/python docs/check_site.py build/docs
 
 speed: .venv/complete
 	$(BIN)/python timings/speed.py
@@ -41,6 +48,10 @@ s3: .venv-s3/complete
 .venv-s3/complete: tests/store/s3_server.txt
 	$(PYTHON) -m venv .venv-s3
 	.venv-s3/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+.venv/docs: .venv/complete
+	$(INSTALL) --editable ".[serve,docs]"
 	touch $@
 
 clean:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.metrics import accuracy_score, r2_score, root_mean_squared_error
 
 import ibcl
@@ -70,7 +69,7 @@ def _long(schema: Schema, users: pd.Series[Any], rows: Any, values: Any) -> pd.D
     flat = values.reshape(len(names), -1)
     columns: dict[str, Any] = {"user": names, "row": np.tile(rows, len(users))}
     if schema.classes is None:
-        return pd.DataFrame({**columns, "prediction": schema.decode(torch.as_tensor(flat[:, 0]))})
+        return pd.DataFrame({**columns, "prediction": flat[:, 0]})
     best = np.array(schema.classes, dtype=object)[flat.argmax(1)]
     columns["prediction"] = pd.Series(best).infer_objects()
     return pd.DataFrame({**columns, **_by_class("probability", schema, flat)})
