@@ -29,11 +29,11 @@ wheel: .venv/complete
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable .
+	$(INSTALL) --editable ".[demo]"
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[bench,rl,dev]"
+	$(INSTALL) --editable ".[demo,parquet,bench,rl,serve,postgres,movies,dev]"
 	touch $@
 
 clean:
