@@ -37,6 +37,8 @@ exclude_patterns = ["extensions", "reference/objects/.*", "**/.ipynb_checkpoints
 templates_path = ["_templates"]
 default_role = "py:obj"
 html_math_renderer = "mathml"
+# Single backticks in docstrings name things; several classes may have a property of one name.
+suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
@@ -64,7 +66,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 5,
     "abort_on_example_error": True,
     "image_srcset": ["2x"],
-    "default_thumb_file": None,
+    "reset_modules": ("matplotlib", "gallery_style.apply"),
 }
 
 html_theme = "pydata_sphinx_theme"

@@ -75,7 +75,13 @@ def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: l
     lines[:] = marked
 
 
+def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn adds to every estimator for its metadata."""
+    return True if name.endswith("_request") or name == "get_metadata_routing" else None
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Come before napoleon, which reads the sections."""
     app.connect("autodoc-process-docstring", _process, priority=100)
+    app.connect("autodoc-skip-member", _skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
