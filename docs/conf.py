@@ -37,8 +37,12 @@ exclude_patterns = ["extensions", "reference/objects/.*", "**/.ipynb_checkpoints
 templates_path = ["_templates"]
 default_role = "py:obj"
 html_math_renderer = "mathml"
-# Single backticks in docstrings name things; several classes may have a property of one name.
-suppress_warnings = ["ref.python"]
+suppress_warnings = [
+    # Single backticks in docstrings name things; several classes may have a property of one name.
+    "ref.python",
+    # Tables that results are written as are pages without a title.
+    "toc.no_title",
+]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
@@ -63,7 +67,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
     "download_all_examples": False,
     "show_memory": False,
-    "min_reported_time": 5,
+    "write_computation_times": False,
     "abort_on_example_error": True,
     "image_srcset": ["2x"],
     "reset_modules": ("matplotlib", "gallery_style.apply"),
