@@ -139,10 +139,14 @@ def draw_routing() -> Figure:
     for position, weight in enumerate((0.9, 0.5, 0.1)):
         shares = learner.model({"a": weight, "b": 1 - weight}).routing(line)
         axis.plot(line, shares[:, 0], color=PALETTE[position], linestyle=DASHES[position])
-        middle = int(np.abs(shares[:, 0] - 0.5).argmin())
         axis.annotate(
-            f"w = ({weight:g}, {1 - weight:g})", (line[middle, 0], 0.5 + 0.16 * (1 - position)),
-            xytext=(6, 0), textcoords="offset points", color=PALETTE[position],
+            f"w = ({weight:g}, {1 - weight:g})", (1.75, 0.9 - 0.12 * position),
+            color=PALETTE[position],
+        )  # fmt: skip
+        middle = int(np.abs(shares[:, 0] - 0.9 + 0.12 * position).argmin())
+        axis.plot(
+            [line[middle, 0], 1.7], [0.915 - 0.12 * position] * 2, color=PALETTE[position],
+            linewidth=0.5, linestyle="dotted",
         )  # fmt: skip
     for centre, name in ((-1.0, "task a"), (1.0, "task b")):
         axis.annotate(f"inputs of {name}", (centre, -0.02), ha="center", va="top")
@@ -163,7 +167,7 @@ def draw_region() -> Figure:
     half = 1.96 * torch.linalg.inv(q.precision).diagonal().sqrt().numpy()
     corners = half[:, None] * np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]])
     axis.plot(*corners, color="grey", linestyle="dotted")
-    axis.annotate("box of 95 % intervals", (-half[0], half[1]), xytext=(0, 3),
+    axis.annotate("box of\n95 % intervals", (half[0], half[1] - 0.6), xytext=(4, 0),
                   textcoords="offset points", color="grey")  # fmt: skip
     share = f"region: {inside.mean():.1%} of 600 draws"
     axis.set(xlabel="parameter 1", ylabel="parameter 2", title=share, aspect="equal")
@@ -183,12 +187,18 @@ def draw_credal_bounds() -> Figure:
     lower, upper = (bound[:, 1] for bound in model.credal_bounds(line))
     figure, axis = plt.subplots(figsize=(5, 2.7))
     axis.fill_between(line[:, 0], lower, upper, color=PALETTE[5], alpha=0.4)
-    axis.plot(line, model.predict_proba(line)[:, 1], color="black")
-    axis.annotate("lower", (1.0, 0.3), color=PALETTE[0], xytext=(8, -6), textcoords="offset points")
-    axis.annotate("upper", (-1.0, 0.7), color=PALETTE[0], xytext=(-34, 4),
-                  textcoords="offset points")  # fmt: skip
-    axis.annotate("prediction, w = (0.6, 0.4)", (0.05, 0.62), xytext=(40, 18),
-                  textcoords="offset points", arrowprops={"arrowstyle": "-"})  # fmt: skip
+    prediction = model.predict_proba(line)[:, 1]
+    axis.plot(line, prediction, color="black")
+    for text, values, level, offset in (
+        ("upper", upper, 0.6, (-36, 6)),
+        ("lower", lower, 0.3, (14, -12)),
+        ("prediction, w = (0.6, 0.4)", prediction, 0.75, (30, -22)),
+    ):
+        place = int(np.abs(values - level).argmin())
+        axis.annotate(
+            text, (line[place, 0], values[place]), xytext=offset, textcoords="offset points",
+            arrowprops={"arrowstyle": "-", "linewidth": 0.6},
+        )  # fmt: skip
     axis.set(xlabel="input", ylabel="probability of class 1")
     return figure
 

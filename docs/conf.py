@@ -81,6 +81,8 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "ibcl"},
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
@@ -93,4 +95,4 @@ html_theme_options = {
     "pygments_dark_style": "monokai",
 }
 project_copyright = "the ibcl authors, MIT licence"
-html_sidebars = {"index": [], "start": [], "compare": []}
+html_sidebars = {name: [] for name in ("index", "start", "concepts", "theory", "compare")}
