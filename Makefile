@@ -14,6 +14,7 @@ test: .venv/complete
 check: .venv/complete
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 format: .venv/complete

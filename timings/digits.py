@@ -1,52 +1,66 @@
-"""How good: models from preferences against models retrained for them, on the digits demo.
+"""How good: models from preferences against models retrained for them, on the digits.
 
     python timings/digits.py [SEEDS]
 
-For every seed, 20 random preferences after the last task; the figure is the preference-weighted
-test accuracy Σ_k w_k accuracy_k, averaged over preferences, then over seeds.
+The same runs as ``ibcl bench digits --asked last`` with a few of its methods: average per-task test
+accuracy after the last task, with 95 % intervals over seeds, and each method's difference from the
+oracle of the same kind of network, seed by seed. Linear heads are compared with the exact solution
+of the preference-weighted problem on all data, networks with one retrained for every preference.
 """
 
 from __future__ import annotations
 
 import sys
 
-import numpy as np
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.table import Table
 
-import ibcl
-from ibcl.demo.experiment import WAYS, compare
-from ibcl.demo.tasks import digit_tasks
+from ibcl.experiments import benchmarks
+from ibcl.experiments.evaluation import metrics
+from ibcl.experiments.evaluation.contenders import contender
+from ibcl.experiments.evaluation.names import title
+from ibcl.experiments.evaluation.protocol import Protocol, run
+from ibcl.experiments.evaluation.summary import percent
 
-PREFERENCES = 20
+ORACLES = {
+    "routed": "map_oracle",
+    "routed_random": "oracle",
+    "ibcl_evidence": "map_oracle",
+    "routed_mean_field": "oracle",
+    "ibcl": "oracle",
+}
+"""Which oracle has a method's kind of network; none trains random features, so the network's."""
 
 
 def main() -> None:
     torch.set_num_threads(1)
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
-    table = Table(
-        "way",
-        "from preferences",
-        "retrained",
-        "difference",
-        title=f"{len(seeds)} seeds, {PREFERENCES} preferences: mean ± deviation over seeds",
+    names = [*ORACLES, "map_oracle", "oracle"]
+    tables = []
+    for seed in seeds:
+        digits = benchmarks.load("digits", seed=seed)
+        for name in names:
+            protocol = Protocol(samples=0, asked="last")
+            tables.append(run(contender(name, "digits"), digits, seed, protocol=protocol))
+    values = metrics.average_per_task(pd.concat(tables).assign(label=""))
+    each = {name: part.set_index("seed")["value"] for name, part in values.groupby("method")}
+    shown = Table(
+        "method",
+        "accuracy",
+        "against",
+        "points",
+        title=f"digits, {len(seeds)} seeds, 10 preferences",
     )
-    for way in WAYS:
-        scores = []
-        for seed in seeds:
-            tasks = digit_tasks(seed).tasks
-            weights = ibcl.sample_preferences(len(tasks), PREFERENCES, seed)
-            result = compare(way, tasks, weights, len(weights), seed)
-            scores.append(
-                [(weights * part).sum(1).mean() for part in (result.accuracy, result.retrained)]
-            )
-        ours, retrained = np.array(scores).T
-        cells = [
-            f"{x.mean():.4f} ± {x.std(ddof=1):.4f}" for x in (ours, retrained, ours - retrained)
-        ]
-        table.add_row(f"{way.name} ({way.pooling})", *cells)
-    Console(width=100).print(table)
+    for name in names:
+        found = metrics.interval(each[name].tolist())
+        row = [title(name), percent(found.mean, found.half_width)]
+        if name in ORACLES:
+            lead = metrics.interval((each[name] - each[ORACLES[name]]).tolist())
+            row += [title(ORACLES[name]), f"{100 * lead.mean:+.1f} ± {100 * lead.half_width:.1f}"]
+        shown.add_row(*row)
+    Console(width=100).print(shown)
 
 
 if __name__ == "__main__":

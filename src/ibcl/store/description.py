@@ -107,6 +107,7 @@ def describe(snapshot: Snapshot, storage: str) -> tuple[Manifest, tuple[NamedFil
             else (),
             tasks=tuple(TaskEntry(**dataclasses.asdict(record)) for record in knowledge.records),
             metadata=snapshot.metadata,
+            choices=snapshot.choices,
         )
         manifest.encode()
     except ValidationError as error:

@@ -11,8 +11,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
+import torch
 
+import ibcl
 from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.names import (
     benchmark_title,
@@ -93,6 +96,41 @@ def all_charts(table: pd.DataFrame) -> list[Chart]:
     return charts
 
 
+def region_example() -> Chart:
+    """The paper's example of a highest density region: of a mixture with two peaks, α = 0.25."""
+    mixture = ibcl.Mixture(
+        [0.6, 0.4],
+        [
+            ibcl.DiagonalGaussian(torch.tensor([mean]), torch.tensor([std]))
+            for mean, std in ((-1.5, 1.0), (2.0, 0.6))
+        ],
+    )
+    region = ibcl.HighestDensityRegion(mixture, alpha=0.25)
+    x = torch.linspace(-5, 5, 401)[:, None]
+    density = mixture.log_prob(x).exp().double()
+    level = float(np.exp(region.threshold))
+    inside = region.contains(x)
+    xs = x[:, 0].tolist()
+    nothing = [math.nan] * len(xs)
+    covered = torch.where(inside, level, torch.nan).tolist()
+    return Chart(
+        "region",
+        "The 0.75 highest density region of a mixture",
+        "The smallest set that holds 75 % of the mass: all θ whose density is at least the level. "
+        "It is two intervals, one around each peak.",
+        (
+            Panel(
+                "θ",
+                "density",
+                (
+                    Line("density", xs, density.tolist(), nothing, look(0)),
+                    Line("the region, at its level", xs, covered, nothing, look(1)),
+                ),
+            ),
+        ),
+    )
+
+
 def rankings(table: pd.DataFrame) -> Iterator[Chart]:
     """Everybody on every benchmark, after the last task."""
     values = metrics.at_last_task(by_metric(_mean_models(table), metrics.average_per_task))
@@ -101,7 +139,7 @@ def rankings(table: pd.DataFrame) -> Iterator[Chart]:
     found = []
     for (benchmark, family), part in values.groupby(["benchmark", "preferences"], sort=False):
         each = {
-            (str(method), int(memory)): metrics.interval(group["value"].tolist())
+            (str(method), int(str(memory))): metrics.interval(group["value"].tolist())
             for (method, memory), group in part.groupby(["method", "memory"], sort=False)
         }
         order = in_order(each)
@@ -192,7 +230,7 @@ def selections(table: pd.DataFrame) -> Iterator[Chart]:
                     "",
                     "average per-task accuracy (%)" if position == 0 else "",
                     _by_method(_percent(part), "selection"),
-                    column_title(*key),
+                    column_title(*map(str, key)),
                 )
                 for position, (key, part) in enumerate(parts[number : number + 3])
             ),
@@ -296,7 +334,7 @@ def _significance_front(table: pd.DataFrame, knob: str, benchmark: str) -> Chart
     """The paper's first figure on α: the drawn model of largest L2 sum of two accuracies."""
     reading = knob.removesuffix("_front")
     rows = table[(table["task_seen"] == 2) & (table["selection"] == "test_maximum")]
-    panels = []
+    panels: list[Panel] = []
     for label, part in rows.groupby("label", sort=False):
         found = _accuracies(part)
         panels.append(

@@ -21,6 +21,9 @@ from ibcl.experiments.methods.registry import ALL_DATA, GROUPS
 # Lines this close at their ends, in shares of the axis, get their names moved apart.
 _APART = 0.062
 
+# Points that are marked one by one; more of them are a curve.
+_MARKED = 50
+
 
 def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
     """Draw every chart as ``folder/name.png`` and ``folder/name.pdf``; return the PNG files."""
@@ -86,7 +89,7 @@ def _draw_line(axes: Any, line: Line) -> None:
     y, width = np.asarray(line.y), np.asarray(line.half_width)
     style = {
         "color": line.look.hue,
-        "marker": MARKERS[line.look.marker],
+        "marker": MARKERS[line.look.marker] if len(line.x) <= _MARKED else None,
         "linestyle": DASHES[line.look.dashes] if line.joined else "none",
     }
     axes.plot(line.x, y, **style)
@@ -105,11 +108,14 @@ def _name_lines(axes: Any, panel: Panel) -> None:
     if not panel.lines:
         return
     axes.margins(x=0.06)
-    transform = axes.transData + axes.transAxes.inverted()
+    # Asking for the limits settles them, and with them where a value is on the axis.
+    left, _ = axes.get_xlim()
+    axes.get_ylim()
+    to_axes = axes.transData + axes.transAxes.inverted()
     ends = []
     for line in panel.lines:
-        x = list(axes.lines[panel.lines.index(line)].get_xdata(orig=False))[-1]
-        ends.append(float(transform.transform((x, line.y[-1]))[1]))
+        known = [value for value in line.y if not np.isnan(value)]
+        ends.append(float(to_axes.transform((left, known[-1]))[1]) if known else 0.5)
     places = _spread(ends)
     for line, place in zip(panel.lines, places, strict=True):
         axes.annotate(
@@ -179,9 +185,21 @@ def _draw_ranking(axes: Any, ranking: Ranking, places: dict[str, float]) -> None
     ]
     for value in reference:
         axes.axvline(value, color="#444444", linestyle="dotted", linewidth=0.9)
+    best = max(ranking.values)
+    # Those far below would squeeze the others together; they are at the edge, with their number.
+    floor = max(min(ranking.values), best - 12)
     for name, group, value, width in zip(
         ranking.names, ranking.groups, ranking.values, ranking.half_widths, strict=True
     ):
+        if value < floor:
+            axes.annotate(
+                f"◂ {value:.1f}",
+                (0.02, places[name]),
+                xycoords=("axes fraction", "data"),
+                fontsize=6,
+                va="center",
+            )
+            continue
         kind = GROUPS.index(group)
         axes.errorbar(
             value,
@@ -194,16 +212,4 @@ def _draw_ranking(axes: Any, ranking: Ranking, places: dict[str, float]) -> None
             elinewidth=1,
         )
     axes.set_title(ranking.title, fontsize=7.5)
-    best = max(ranking.values)
-    # Those far below would squeeze the others together; they are at the edge, with their number.
-    floor = max(min(ranking.values), best - 12)
-    for name, value in zip(ranking.names, ranking.values, strict=True):
-        if value < floor:
-            axes.annotate(
-                f"◂ {value:.1f}",
-                (0.02, places[name]),
-                xycoords=("axes fraction", "data"),
-                fontsize=6,
-                va="center",
-            )
     axes.set_xlim(floor - 0.4, best + 0.8)

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from ibcl.experiments.evaluation import overhead
-from ibcl.experiments.evaluation.charts import Chart, all_charts
+from ibcl.experiments.evaluation.charts import Chart, all_charts, region_example
 from ibcl.experiments.evaluation.figures import figure_as_png, write_figures
 from ibcl.experiments.evaluation.findings import findings
 from ibcl.experiments.evaluation.names import benchmark_title, title
@@ -94,7 +94,7 @@ def write_report(
         Tables of studies beside the protocol, by name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    charts = all_charts(table)
+    charts = [*all_charts(table), region_example()]
     summary = summarise(table)
     main = table[table["label"] == ""]
     training = overhead.training_table(main if len(main) else None)

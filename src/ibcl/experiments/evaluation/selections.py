@@ -86,7 +86,8 @@ def sampled_selections(
     chosen: dict[str, list[Tensor]] = {"averaged": [], "validated": [], "test_maximum": []}
     for model, row in zip(models, weights, strict=True):
         # One draw answers both: the models must be the same.
-        tested, validated = draws(model, samples, both).split([len(x), len(held_out_x)], 1)
+        answers = draws(model, samples, both)
+        tested, validated = answers[:, : len(x)], answers[:, len(x) :]
         best = weighted_accuracies(held_out_split(validated), held_out_y, row).argmax()
         luckiest = weighted_accuracies(split(tested), y, row).argmax()
         chosen["averaged"].append(tested.mean(0))

@@ -6,7 +6,7 @@ apart; markers and dashes say the same once more, for print without colour.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ibcl.experiments.evaluation.names import place
 
@@ -17,7 +17,7 @@ DASHES = ("solid", "dashed", "dashdot", "dotted")
 MOST_LINES = 6
 """As many lines as one can follow in a panel."""
 
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "font.size": 8,
     "font.family": "DejaVu Sans",
     "axes.titlesize": 8,

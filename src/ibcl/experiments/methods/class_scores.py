@@ -98,7 +98,7 @@ class ClassScores(CheckedMethod):
             raise ValueError(
                 f"{self.name} tells classes apart: give whole numbers as labels, not real values."
             )
-        labels, place = current.y.long().unique(return_inverse=True)
+        labels, place = torch.unique(current.y.long(), return_inverse=True)
         first = len(self.columns)
         new = torch.stack([torch.full_like(labels, len(self.tasks)), labels], 1)
         self.columns = torch.cat([self.columns, new])

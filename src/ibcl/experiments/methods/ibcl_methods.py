@@ -298,7 +298,7 @@ class RoutedClasses(IBCLMethod):
         preferences: ArrayLike = ((1.0,),),
     ) -> None:
         """Give the task's classes numbers of their own, and learn them."""
-        labels, place = train.y.long().unique(return_inverse=True)
+        labels, place = torch.unique(train.y.long(), return_inverse=True)
         new = torch.stack([torch.full_like(labels, len(self.learner.tasks)), labels], 1)
         numbered = TaskData(train.x, len(self.columns) + place)
         super().learn(task, numbered, validation, preferences)

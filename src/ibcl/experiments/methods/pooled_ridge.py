@@ -79,7 +79,8 @@ class PooledRidge(ClassScores):
         assert isinstance(gram, Tensor)
         assert isinstance(right, Tensor)
         ridged = gram.double() + self.ridge * torch.eye(len(gram)).double()
-        return torch.linalg.solve(ridged, right.double())
+        solution: Tensor = torch.linalg.solve(ridged, right.double())
+        return solution
 
     def predict_classes(self, x: Any) -> Tensor:
         """Return log p(k, c | x, w) of each preference, of shape (preferences, n, C)."""

@@ -42,8 +42,9 @@ class RanPAC(ClassScores):
         self.width = at_least("width", width, 1)
         self.temperature = positive("temperature", temperature)
         self.projection = torch.empty(0, 0)
-        self.gram = torch.zeros(self.width, self.width)
-        self.products = torch.zeros(self.width, 0)
+        # In double precision: the smallest λ is far below the rounding of single-precision sums.
+        self.gram = torch.zeros(self.width, self.width, dtype=torch.float64)
+        self.products = torch.zeros(self.width, 0, dtype=torch.float64)
         self.ridge = 1.0
         self.weights: Tensor | None = None
 
@@ -59,10 +60,10 @@ class RanPAC(ClassScores):
             self.projection = torch.randn(shape, generator=generator)
         h = self.features(x)
         indicators = torch.nn.functional.one_hot(column, len(self.columns)).float()
-        grown = torch.zeros(self.width, len(self.columns))
+        grown = torch.zeros(self.width, len(self.columns), dtype=torch.float64)
         grown[:, : self.products.shape[1]] = self.products
-        self.products = grown + h.T @ indicators
-        self.gram = self.gram.addmm(h.T, h)
+        self.products = grown + h.double().T @ indicators.double()
+        self.gram = self.gram.addmm(h.double().T, h.double())
         order = torch.randperm(len(h), generator=generator)
         self.ridge = best_ridge(h[order], indicators[order][:, new])
         self.weights = None
@@ -70,9 +71,9 @@ class RanPAC(ClassScores):
     def scores(self, x: Tensor) -> Tensor:
         """The ridge regression's answers."""
         if self.weights is None:
-            ridged = self.gram.double() + self.ridge * torch.eye(self.width).double()
-            self.weights = torch.linalg.solve(ridged, self.products.double()).float()
-        return self.features(x) @ self.weights / self.temperature
+            ridged = self.gram + self.ridge * torch.eye(self.width, dtype=torch.float64)
+            self.weights = torch.linalg.solve(ridged, self.products)
+        return (self.features(x).double() @ self.weights / self.temperature).float()
 
     @property
     def stored_bytes(self) -> int:
