@@ -1,7 +1,4 @@
-"""The pictures of the page of concepts, each computed by the library: ``docs/pictures/*.svg``.
-
-    python docs/concept_pictures.py
-"""
+"""The pictures of the page of concepts, each computed by the library: ``docs/pictures/*.svg``."""
 
 from __future__ import annotations
 

@@ -80,12 +80,12 @@ def _listed(line: str) -> bool:
 
 
 def bars(line: str) -> str:
-    """Escape ``|`` outside of literals.
+    r"""Escape ``|`` outside of literals.
 
     Examples
     --------
     >>> print(bars("p(y | x) in ``a | b``"))
-    p(y \\| x) in ``a | b``
+    p(y \| x) in ``a | b``
     """
     parts = _LITERAL.split(line)
     return "".join(
