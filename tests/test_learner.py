@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import ibcl
 from ibcl.networks import FlatNetwork
 from theorems import (
-    assert_credal_bounds_contain_members,
+    assert_credal_bounds_contain_predictions,
     assert_region_coverage,
     assert_same_gaussian,
     assert_uniform_evidence_is_sequential_bayes,
@@ -51,7 +51,7 @@ SETTINGS = [
 def test_theorems_hold_for_learnt_knowledge(settings):
     taught_learner = taught(d=0, **settings)
     assert_vertex_identity(taught_learner.knowledge, settings["pooling"])
-    assert_credal_bounds_contain_members(taught_learner, X)
+    assert_credal_bounds_contain_predictions(taught_learner, X)
     assert_region_coverage(taught_learner.model([0.4, 0.6]).distribution, 0.1)
 
 

@@ -118,12 +118,44 @@ def assert_dedup_within_d(knowledge: ibcl.KnowledgeBase, learnt: dict[str, list[
             assert (distance < knowledge.d) if pointer else (extreme is posterior)
 
 
-def assert_credal_bounds_contain_members(learner: ibcl.IBCL, x) -> None:
-    """Every vertex's probabilities lie between the lower and the upper ones."""
+def answer(model: ibcl.Model, x, samples: int = 0):
+    """What a model answers by: class probabilities, or expected values as a matrix."""
+    if model.likelihood.classification:
+        return model.predict_proba(x, samples)
+    return model.predict(x, samples).reshape(len(x), -1)
+
+
+def assert_credal_bounds_contain_predictions(learner: ibcl.IBCL, x, samples: int = 0) -> None:
+    """Whatever the rule and the preference, the prediction lies between its own bounds."""
     tasks = len(learner.tasks)
-    for vertex in np.eye(tasks):
+    for weights in (*np.eye(tasks), *ibcl.sample_preferences(tasks, 3, seed=4)):
+        model = learner.model(weights)
+        lower, upper = model.credal_bounds(x, samples)
+        found = answer(model, x, samples)
+        assert lower.shape == upper.shape == found.shape
+        assert bool((lower <= found).all())
+        assert bool((found <= upper).all())
+
+
+def assert_vertex_is_the_tasks_own_posterior(learner: ibcl.IBCL, x) -> None:
+    """All weight on a task: its posterior's parameters and answers, bit for bit, unrouted."""
+    for position, task in enumerate(learner.tasks):
+        vertex = np.eye(len(learner.tasks))[position]
         model = learner.model(vertex)
-        lower, upper = model.credal_bounds(x)
-        probabilities = model.predict_proba(x)
-        assert (lower <= probabilities + 1e-6).all()
-        assert (probabilities <= upper + 1e-6).all()
+        (posterior,) = learner.knowledge.extremes(task)
+        assert torch.equal(model.theta, posterior.mean)
+        assert model.distribution.equal(posterior)
+        assert torch.equal(model.routing(x), torch.as_tensor(vertex).expand(len(x), -1).to(x))
+
+
+def assert_same_predictions(ours: ibcl.IBCL, theirs: ibcl.IBCL, x) -> None:
+    """The same answers to every preference, bit for bit, and the same routes."""
+    assert ours.tasks == theirs.tasks
+    for weights in (*np.eye(len(ours.tasks)), *ibcl.sample_preferences(len(ours.tasks), 3, seed=2)):
+        left, right = ours.model(weights), theirs.model(weights)
+        assert torch.equal(answer(left, x), answer(right, x))
+        for bound, other in zip(left.credal_bounds(x), right.credal_bounds(x), strict=True):
+            assert torch.equal(bound, other)
+        if ours.pooling == "routed":
+            assert torch.equal(left.routing(x), right.routing(x))
+            assert torch.equal(left.novelty(x), right.novelty(x))

@@ -29,7 +29,7 @@ from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import Routed, pooled, split_weights
-from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork, head_means
+from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
 from ibcl.preference import Preference, preference_matrix
 from ibcl.tasks import TaskData, as_task
 from ibcl.view import View, append_task_id
@@ -51,16 +51,21 @@ class Snapshot(NamedTuple):
     given: Given
     inference: Inference | None
     metadata: dict[str, Any]
+    choices: dict[str, str]
+    """What was chosen for what was left open, and why."""
 
     def provenance(self) -> dict[str, Any]:
         """Say where a model made from this comes from."""
-        from ibcl import store
+        from ibcl import cards, store
 
         return {
             "pooling": self.view.pooling_name,
             "task_incremental": self.view.task_incremental,
             "knowledge": store.digest(self),
             "metadata": self.metadata,
+            "samples": {record.name: record.samples for record in self.view.knowledge.records},
+            "settings": {name: cards.text(it) for name, it in cards.settings(self).items()},
+            "choices": self.choices,
         }
 
 
@@ -345,9 +350,8 @@ class IBCL:
             choices, data = self._settled(data)
             priors = self.knowledge.extremes(name)
             result = self._infer(choices, priors, data, name, None, True, progress)
-            moments = self._moments(choices, data, result)
             kept = self.knowledge.moments[self.tasks.index(name)]
-            both = kept + moments if kept is not None and moments is not None else None
+            both = None if kept is None else self._moments(choices, data, result, kept)
             return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
@@ -446,8 +450,14 @@ class IBCL:
             progress=progress,
         )
 
-    def _moments(self, choices: Choices, data: TaskData, result: InferenceResult) -> Moments | None:
-        """Take the moments a gate needs, where the rule keeps them."""
+    def _moments(
+        self,
+        choices: Choices,
+        data: TaskData,
+        result: InferenceResult,
+        before: Moments | None = None,
+    ) -> Moments | None:
+        """Take the moments a gate needs, of all batches so far, where the rule keeps them."""
         rule = choices.pooling
         if not isinstance(rule, Routed) or rule.gate == "evidence":
             return None
@@ -456,6 +466,8 @@ class IBCL:
             return None
         labels = data.y.long() if choices.likelihood.classification else None
         moments = Moments.of(features, labels, data.weights)
+        if before is not None:
+            moments = before + moments
         return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
     def forget(self, task: str, approximation: str | None = None) -> None:
@@ -497,10 +509,20 @@ class IBCL:
         with self._writing:
             store.save(self, path, overwrite, storage)
 
-    def restore(self, knowledge: KnowledgeBase, likelihood: Likelihood | None) -> None:
+    def restore(
+        self,
+        knowledge: KnowledgeBase,
+        likelihood: Likelihood | None,
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
         """Take over what was learnt elsewhere with these settings, such as what was on disk.
 
         Every setting must have been given where any task has been learnt.
+
+        Parameters
+        ----------
+        reasons
+            What had been left open: what was chosen for it, and why; as it was where None.
         """
         given = replace(self.given, likelihood=likelihood or self.given.likelihood)
         choices = None
@@ -514,7 +536,7 @@ class IBCL:
                 knowledge.d,
                 knowledge.continual,
                 likelihood,
-                {},
+                self.choices if reasons is None else dict(reasons),
             )
         with self._writing:
             view = replace(self.view, knowledge=knowledge, likelihood=likelihood)
@@ -557,7 +579,25 @@ class IBCL:
         """Return all that is kept on disk, as it is now."""
         state = self._state
         inference = self.given.inference if state.choices is None else state.choices.inference
-        return Snapshot(state.view, self.given, inference, copy.deepcopy(self.metadata))
+        reasons = {} if state.choices is None else dict(state.choices.reasons)
+        metadata = copy.deepcopy(self.metadata)
+        return Snapshot(state.view, self.given, inference, metadata, reasons)
+
+    def card(self) -> str:
+        """Say what was learnt, from how many samples and with which settings, as Markdown.
+
+        It is written with every saved knowledge base. ``learner.metadata["measured"]`` (figures by
+        name) and ``learner.metadata["licence"]`` are shown in it.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> print(ibcl.IBCL(ibcl.networks.linear(4)).card().splitlines()[2])
+        # Knowledge base of 0 tasks
+        """
+        from ibcl import cards
+
+        return cards.knowledge_card(self.snapshot())
 
     def model(self, preference: Any, split: Mapping[str, Sequence[float]] | None = None) -> Model:
         """Turn a preference into a model (Algorithm 2), with no data and no training.
@@ -641,25 +681,12 @@ class IBCL:
         """
         view = self.view
         inputs = view.encode(x)
-        features = view.network.features(inputs).double()
-        with torch.no_grad():
-            scores = view.routes.gate(features)
+        scores = view.input_scores(inputs)
         if y is not None:
             read = self._read(x, y, view.knowledge.tasks[-1])
-            outputs = view.network.check_inputs(inputs)
-            labels = view.answers.check(read.y, outputs)
-            scores = scores + self._label_densities(view, inputs, labels)
+            scores = scores + view.label_scores(inputs, read.y)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
-
-    @staticmethod
-    def _label_densities(view: View, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Log p_k(y | x) of every task's head, shape (n, tasks)."""
-        heads, routes = view.routes.uniform_means, view.routes
-        tasks = torch.arange(len(heads))
-        means = head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
-        outputs = view.answers.outputs_of(means)
-        return -view.answers.negative_log(outputs, labels).T
 
 
 def make_model(

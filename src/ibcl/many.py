@@ -52,7 +52,10 @@ def predict_blocks(
     width = max(1, len(inputs) * answers.columns)
     size = max(1, len(users)) if numbers is None else max(1, numbers // width)
     for block in torch.split(users, size):
-        yield answers.of(block)
+        if len(block):
+            yield answers.of(block)
+        else:
+            yield torch.empty(0, len(inputs), answers.columns, device=inputs.device)
 
 
 class _Answers(Protocol):
@@ -141,8 +144,8 @@ class _RoutedAnswers:
             if shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
                 self._mend(users[begin : begin + step], shares, answer)
         answers = result.view(len(users), self.rows, self.columns)
-        alone, task = torch.nonzero(users == 1, as_tuple=True)
-        answers[alone] = self.vertices[task]
+        vertex = (users > 0).sum(1) == 1
+        answers[vertex] = self.vertices[users[vertex].argmax(1)]
         return answers
 
     def _mend(self, users: Tensor, shares: Tensor, answer: Tensor) -> None:

@@ -123,11 +123,15 @@ class Model:
 
         store.save_model(self, path, overwrite)
 
+    def card(self) -> str:
+        """Say what the model was made from, as Markdown; an exported model holds it too."""
+        from ibcl import cards
+
+        return cards.model_card(self.preference, self.provenance())
+
     def _inputs(self, x: Any, task: str | None) -> Tensor:
         inputs = self._encode(x, task)
-        expected = (self.network.specification or {}).get("inputs")
-        if expected is not None and inputs.shape[1:] != (expected,):
-            self.network.check_inputs(inputs)
+        self.network.check_width(inputs)
         return inputs
 
     def _thetas(self, samples: int) -> Tensor | None:

@@ -347,7 +347,7 @@ class FlatNetwork:
     def __call__(self, theta: Tensor, x: Tensor) -> Tensor:
         """f(θ, x) for one θ; the result has shape (n, outputs)."""
         output: Tensor = functional_call(self.template, self.unflatten(theta), (x,))
-        return output.reshape(len(x), -1)
+        return output.flatten(1) if output.ndim > 1 else output.unsqueeze(1)
 
     def features(self, x: Tensor) -> Tensor:
         """φ(x), shape (n, columns): the fixed features before a linear head, else x, flattened."""
@@ -411,6 +411,12 @@ class FlatNetwork:
             raise ValueError(
                 f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
             ) from None
+
+    def check_width(self, x: Tensor) -> None:
+        """Refuse rows of another width than the network was built for, where it says one."""
+        expected = (self.specification or {}).get("inputs")
+        if expected is not None and x.shape[1:] != (expected,):
+            self.check_inputs(x)
 
     def _layers(self) -> list[nn.Module]:
         template = self.template

@@ -18,6 +18,7 @@ from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import PoolingRule, Routed
+from ibcl.predictors import head_means
 from ibcl.routing import Routes
 from ibcl.tasks import as_inputs
 
@@ -50,11 +51,42 @@ class View:
         rule = self.pooling if isinstance(self.pooling, Routed) else Routed()
         return Routes(rule, self.knowledge, self.network)
 
+    def input_scores(self, inputs: Tensor) -> Tensor:
+        """Return log p_k(x) up to a term that all tasks share, of shape (n, tasks)."""
+        _ = self.answers  # Refuses where there is no task yet.
+        with torch.no_grad():
+            scores: Tensor = self.routes.gate(self.network.features(inputs).double())
+        return scores
+
+    def task_means(self, inputs: Tensor) -> Tensor:
+        """Return what every task's own head answers, of shape (tasks, n, columns)."""
+        routes = self.routes
+        heads = routes.uniform_means
+        tasks = torch.arange(len(heads))
+        return head_means(self.network, self.answers, heads, inputs, tasks, routes.seen)
+
+    def label_scores(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Return log p_k(y | x) of every task's own head, of shape (n, tasks).
+
+        Parameters
+        ----------
+        labels
+            As they come from an encoder, or as the likelihood takes them.
+        """
+        answers = self.answers
+        checked = answers.check(labels, self.network.check_inputs(inputs))
+        means = self.task_means(inputs)
+        if answers.classification:
+            return means[:, torch.arange(len(checked)), checked.long()].log().T
+        return -answers.negative_log(answers.outputs_of(means), checked).T
+
     def encode(self, x: Any, task: str | None = None) -> Tensor:
         """Turn a user's x into the network's inputs."""
         inputs = as_inputs(x) if self.encoder is None else self.encoder.inputs(x)
         inputs = inputs.to(self.network.device)
-        return append_task_id(inputs, task, self.knowledge.tasks, self.task_incremental)
+        inputs = append_task_id(inputs, task, self.knowledge.tasks, self.task_incremental)
+        self.network.check_width(inputs)
+        return inputs
 
 
 def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None) -> Tensor:

@@ -331,7 +331,10 @@ def test_format_1_is_read_and_written_again_as_format_2(tmp_path: Path) -> None:
     before = {name for name in files(folder) if name != "manifest.json"}
     loaded.save(folder)
     assert json.loads((folder / "manifest.json").read_text())["format"] == 2
-    assert {name for name in files(folder) if name != "manifest.json"} == before
+    assert {name for name in files(folder) if name != "manifest.json"} == {
+        *before,
+        "README.md",
+    }
     assert_same_learner(load(folder), loaded)
 
 

@@ -17,8 +17,7 @@ import typer
 from ibcl.names import printable
 
 if TYPE_CHECKING:
-    from ibcl.inference import Progress
-    from ibcl.inference.protocol import ProgressCallback
+    from ibcl.inference import Progress, ProgressCallback
 
 # Wide enough for the tables here where the output is a file or a pipe.
 _WIDTH_OF_A_PIPE = 120

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.metrics import accuracy_score, r2_score, root_mean_squared_error
 
 import ibcl

@@ -7,13 +7,14 @@ from ibcl.cli.options import Json, KnowledgeBaseFolder
 
 def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
     """Show the tasks, sizes and settings of a knowledge base."""
-    from ibcl.cli.description import describe
+    from ibcl import cards
     from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit, table
     from ibcl.store import size
 
     learner = load(knowledge_base)
-    knowledge, settings = learner.knowledge, describe(learner)
+    knowledge = learner.knowledge
+    settings = {**cards.settings(learner.snapshot()), "storage": learner.storage}
     tasks = [
         {
             "task": record.name,

@@ -20,8 +20,7 @@ from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
 from ibcl.pooling import Routed
 from ibcl.preference import Preference
-from ibcl.tabular import Schema, head_names, make_head, outputs_for
-from ibcl.tabular.values import Numbers
+from ibcl.tabular import Numbers, Schema, head_names, make_head, outputs_for
 
 
 class IBCLEstimator(BaseEstimator):  # type: ignore[misc]

@@ -7,7 +7,8 @@ beside these and add its line to `METHODS`.
 from ibcl.inference.dense import DenseVI
 from ibcl.inference.mean_field import MeanFieldVI
 from ibcl.inference.one_vs_rest import OneVsRestVI
-from ibcl.inference.protocol import Inference, InferenceResult, Progress
+from ibcl.inference.protocol import Inference, InferenceResult, Progress, ProgressCallback
+from ibcl.inference.reparametrisation import sampled_linear
 
 METHODS: dict[str, type[Inference]] = {
     "dense": DenseVI,
@@ -23,4 +24,6 @@ __all__ = [
     "MeanFieldVI",
     "OneVsRestVI",
     "Progress",
+    "ProgressCallback",
+    "sampled_linear",
 ]

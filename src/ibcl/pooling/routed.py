@@ -43,7 +43,7 @@ from ibcl.pooling.barycentre import WassersteinPooling
 from ibcl.pooling.evidence import EvidencePooling
 from ibcl.pooling.rule import split_weights
 
-GATES = ("auto", "moments", "evidence")
+GATES = ("auto", "moments", "classes", "evidence")
 HEADS = ("uniform", "preference")
 # The rule that gives back a task's posterior at its vertex.
 VERTEX = WassersteinPooling()
@@ -64,8 +64,11 @@ class Routed:
     temperature
         t of the gate; the gate's own default where None.
     gate
-        ``"moments"`` of the classes' features, stored with every task; ``"evidence"``, which needs
-        nothing stored but a linear head with bias; ``"auto"`` takes moments where a task has them.
+        ``"moments"`` of the classes' features, stored with every task; ``"classes"``, the same with
+        a covariance of its own for every class, which costs a matrix product a class;
+        ``"evidence"``, which needs nothing stored but a linear head with bias; ``"auto"`` takes
+        moments where a task has them, and covariances of their own where tasks have different
+        classes.
     heads
         ``"uniform"``: supported by all tasks alike, made once a task. ``"preference"``: supported
         as the preference says, one solve a task and preference.
@@ -169,17 +172,22 @@ class Routed:
             return WassersteinPooling().means(knowledge, torch.stack(rows))
         rule = EvidencePooling()
         own = self.own_share(knowledge)
-        shared = rule.natural(knowledge, split_weights(knowledge, (1 - own) * support.double()))
+        # Where ρ is 0 or 1, one of the two sums has no term.
+        shared = None
+        if own < 1:
+            shared = rule.natural(knowledge, split_weights(knowledge, (1 - own) * support.double()))
+            if own == 0:
+                return torch.stack([shared.mean()] * len(tasks))
         vertices = own * torch.eye(len(support), dtype=torch.float64)
-        means = [
-            (shared + rule.natural(knowledge, split_weights(knowledge, vertices[task]))).mean()
-            for task in tasks
-        ]
+        means = []
+        for task in tasks:
+            alone = rule.natural(knowledge, split_weights(knowledge, vertices[task]))
+            means.append((alone if shared is None else shared + alone).mean())
         return torch.stack(means)
 
     def may_keep_moments(self, columns: int) -> bool:
         """Tell whether moments of so many features could be kept at all."""
-        return self.gate == "moments" or columns**2 <= LARGEST_SUMMED
+        return self.gate in ("moments", "classes") or columns**2 <= LARGEST_SUMMED
 
     def keeps_moments(
         self, moments: Moments, posteriors: Sequence[Gaussian], network: FlatNetwork
@@ -190,7 +198,7 @@ class Routed:
         do not take much more than the posteriors do.
         """
         if self.gate != "auto":
-            return self.gate == "moments"
+            return self.gate != "evidence"
         evident = has_bias(network) and all(q.as_diagonal() is None for q in posteriors)
         if not evident or len(moments.classes) > 2:
             return True
@@ -200,7 +208,7 @@ class Routed:
         """Return the gate between all tasks of a knowledge base."""
         moments = [kept for kept in knowledge.moments if kept is not None]
         complete = len(moments) == len(knowledge.tasks)
-        if self.gate == "moments" and not complete:
+        if self.gate in ("moments", "classes") and not complete:
             raise ValueError(
                 "Routing by moments needs the moments of every task; learn all tasks with "
                 "pooling='routed'."
@@ -208,7 +216,8 @@ class Routed:
         if self.gate != "evidence" and complete:
             components = moment_components(moments)
             alike = all(torch.equal(m.classes, moments[0].classes) for m in moments)
-            if not alike and int(components.label.max()) > 1 and components.own is not None:
+            different = not alike and int(components.label.max()) > 1
+            if self.gate == "classes" or (different and components.own is not None):
                 return quadratic_gate(components, self._tempered(QUADRATIC))
             return linear_gate(components, self._tempered(LINEAR_FROM_MOMENTS))
         if not has_bias(network) or not knowledge.correlated:

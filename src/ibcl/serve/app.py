@@ -18,7 +18,7 @@ from ibcl.serve.routes import explorer, models, predict, status, tokens, users, 
 from ibcl.serve.service import Service
 from ibcl.serve.settings import Settings
 
-_ROUTES = (status, predict, users, models, versions, tokens, explorer)
+_ROUTES = (users, status, models, versions, tokens, explorer)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -55,6 +55,8 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
+    # Routes are tried in order, so what is asked for most comes first.
+    app.router.routes.insert(0, predict.route)
     for module in _ROUTES:
         app.include_router(module.router)
     app.add_middleware(
@@ -63,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _not_well_formed)
     app.add_exception_handler(HTTPException, _http_error)
-    _declare_tokens(app)
+    _complete_document(app)
     return app
 
 
@@ -106,16 +108,18 @@ def _methods(request: Request) -> list[str]:
     return sorted(found)
 
 
-def _declare_tokens(app: FastAPI) -> None:
-    """Say in the document that routes may need a token; whether they do depends on the service."""
+def _complete_document(app: FastAPI) -> None:
+    """Add predictions to the document, and that routes may need a token."""
     document = app.openapi
 
-    def with_tokens() -> dict[str, Any]:
+    def complete() -> dict[str, Any]:
         schema = document()
-        components = schema.setdefault("components", {})
-        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        if predict.PATH in schema["paths"]:
+            return schema
+        predict.describe(schema)
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         # Either none or one: without any token issued, the service on loopback needs none.
         schema["security"] = [{}, {"token": []}]
         return schema
 
-    app.openapi = with_tokens  # type: ignore[method-assign]
+    app.openapi = complete  # type: ignore[method-assign]

@@ -1,7 +1,8 @@
 """Callers share work: what several of them ask for at about the same time is done at once.
 
 While a batch is being worked on, requests gather for the next one, so that batches grow with the
-load by themselves; only the first request of a quiet moment waits for others.
+load by themselves; only the first request of a quiet moment waits for others. Work that is done
+sooner than a thread would have taken it up is done on the spot.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Batcher(Generic[Item, Result]):
         Size of a batch at most, but for a single item that is larger.
     wait
         Seconds that the first item of a quiet moment waits for others.
+    enough
+        Size at which nobody waits for others any more.
+    quick
+        Tells of a batch whether it is done on the spot, and not in a thread.
     waiting
         Size of everything that may wait at most; more is refused as a busy service.
 
@@ -52,10 +57,19 @@ class Batcher(Generic[Item, Result]):
         size: Callable[[Item], int] = lambda _: 1,
         largest: int = 4096,
         wait: float = 0.001,
+        enough: int = 128,
+        quick: Callable[[Sequence[Item]], bool] = lambda _: False,
         waiting: int = 200_000,
     ) -> None:
-        self._work, self._executor, self._size = work, executor, size
+        def protected(items: Sequence[Item]) -> Sequence[Result | Exception]:
+            try:
+                return work(items)
+            except Exception as error:
+                return [error] * len(items)
+
+        self._work, self._executor, self._size = protected, executor, size
         self._largest, self._wait, self._waiting = largest, wait, waiting
+        self._enough, self._quick = min(enough, largest), quick
         self._items: list[tuple[Item, asyncio.Future[Result], int]] = []
         self._total = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +85,7 @@ class Batcher(Generic[Item, Result]):
         self._items.append((item, future, size))
         self._total += size
         if self._running is None:
-            if self._total >= self._largest:
+            if self._total >= self._enough:
                 self._start()
             elif self._timer is None:
                 self._timer = loop.call_later(self._wait, self._start)
@@ -81,8 +95,12 @@ class Batcher(Generic[Item, Result]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._running is None and self._items:
-            self._running = asyncio.get_running_loop().create_task(self._run())
+        while self._running is None and self._items:
+            if self._quick([item for item, _, _ in self._items]):
+                batch = self._next()
+                self._finish(batch, self._work([item for item, _ in batch]))
+            else:
+                self._running = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -92,19 +110,23 @@ class Batcher(Generic[Item, Result]):
                 if not batch:
                     continue
                 items = [item for item, _ in batch]
-                try:
-                    results = await loop.run_in_executor(self._executor, self._work, items)
-                except Exception as error:
-                    results = [error] * len(items)
-                for (_, future), result in zip(batch, results, strict=True):
-                    if future.done():
-                        continue
-                    if isinstance(result, Exception):
-                        future.set_exception(result)
-                    else:
-                        future.set_result(result)
+                results = await loop.run_in_executor(self._executor, self._work, items)
+                self._finish(batch, results)
         finally:
             self._running = None
+
+    def _finish(
+        self,
+        batch: Sequence[tuple[Item, asyncio.Future[Result]]],
+        results: Sequence[Result | Exception],
+    ) -> None:
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
     def _next(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         """Take what fits into one batch, without those whose callers have gone."""

@@ -59,7 +59,7 @@ def update(
     >>> sure = np.log([[0.99, 0.01]] * 20)
     >>> first = update(None, sure, ["sci-fi", "horror"], forgetting=0.95)
     >>> round(first.weights["sci-fi"], 2)
-    0.97
+    0.98
     >>> later = update(first.counts, sure[:, ::-1], ["sci-fi", "horror"], forgetting=0.95)
     >>> later.weights["horror"] > 0.5
     True

@@ -48,8 +48,22 @@ class Metrics:
         self.novelty = Gauge(
             "ibcl_novelty", "Recent average distance of rows from all tasks", registry=self.registry
         )
+        # Finding the counter of a route takes as long as counting.
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.drifts = _Drifts()
         self.registry.register(self.drifts)
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        key = route, status
+        if key not in self._counted:
+            self._counted[key] = (
+                self.requests.labels(route, str(status)),
+                self.seconds.labels(route),
+            )
+        requests, times = self._counted[key]
+        requests.inc()
+        times.observe(seconds)
 
     def see(
         self,

@@ -132,9 +132,7 @@ class Protection:
     def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
         # The path itself may hold a user's name, and be anything at all.
         route = getattr(scope.get("route"), "path", "other")
-        metrics = self._service().metrics
-        metrics.requests.labels(route, str(answer.status)).inc()
-        metrics.seconds.labels(route).observe(seconds)
+        self._service().metrics.count(route, answer.status, seconds)
         caller = scope.get("caller")
         report(
             "request",

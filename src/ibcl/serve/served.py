@@ -25,8 +25,9 @@ from scipy.special import softmax
 from torch import Tensor
 
 import ibcl
-from ibcl.predictors import head_means
 from ibcl.serve.errors import Refusal
+from ibcl.serve.rows import RowEncoder
+from ibcl.tabular import Schema
 
 Numbers = NDArray[np.float64]
 Row = Mapping[str, Any]
@@ -52,14 +53,6 @@ class Prepared:
             return None
         shares = np.exp(self.scores - self.scores.max(1, keepdims=True))
         return np.asarray(shares / shares.sum(1, keepdims=True))
-
-    def part(self, begin: int, end: int) -> Prepared:
-        """Return some of the rows."""
-        return Prepared(
-            self.inputs[begin:end],
-            None if self.scores is None else self.scores[begin:end],
-            None if self.members is None else self.members[:, begin:end],
-        )
 
 
 class Served:
@@ -109,27 +102,46 @@ class Served:
         self.predict(self.prepare(torch.zeros(1, width)), self._uniform(1))
         _ = self.classes
 
+    def _values(self, rows: Sequence[Row]) -> list[list[Any]]:
+        """Return the rows' values in the order of the columns; none may be lacking."""
+        columns = self.columns
+        try:
+            return [[row[name] for name in columns] for row in rows]
+        except KeyError as error:
+            position = next(k for k, row in enumerate(rows) if error.args[0] not in row)
+            raise Refusal(
+                409,
+                f"Row {position + 1} lacks the column {error.args[0]!r}; the columns are "
+                f"{', '.join(columns)}.",
+            ) from None
+
     def table(self, rows: Sequence[Row]) -> Any:
         """Return rows by name as what the learner takes: a frame, or an array without names."""
-        for position, row in enumerate(rows):
-            missing = next((name for name in self.columns if name not in row), None)
-            if missing is not None:
-                raise Refusal(
-                    409,
-                    f"Row {position + 1} lacks the column {missing!r}; the columns are "
-                    f"{', '.join(self.columns)}.",
-                )
+        return self._table(self._values(rows))
+
+    def _table(self, values: list[list[Any]]) -> Any:
         if getattr(self.view.encoder, "names", None) is not None:
-            return pd.DataFrame({name: [row[name] for row in rows] for name in self.columns})
-        values = [[row[name] for name in self.columns] for row in rows]
+            columns = zip(*values, strict=True)
+            return pd.DataFrame(dict(zip(self.columns, columns, strict=True)))
         if any(isinstance(value, str) for row in values for value in row):
             raise Refusal(409, "The columns of this knowledge base must be numbers.")
         return np.array(values, dtype=np.float64)
 
+    @cached_property
+    def _row_encoder(self) -> RowEncoder | None:
+        encoder = self.view.encoder
+        if isinstance(encoder, Schema) and self.view.task_incremental is None:
+            return RowEncoder(encoder)
+        return None
+
     def encode(self, rows: Sequence[Row]) -> Tensor:
         """Turn rows by name into the network's inputs; what does not fit is refused."""
+        values = self._values(rows)
+        inputs = None if self._row_encoder is None else self._row_encoder(values)
+        if inputs is not None:
+            return inputs.to(self.view.network.device)
         try:
-            inputs = self.view.encode(self.table(rows))
+            inputs = self.view.encode(self._table(values))
         except (ValueError, TypeError) as error:
             raise Refusal(409, str(error)) from None
         if not bool(torch.isfinite(inputs).all()):
@@ -150,26 +162,22 @@ class Served:
             raise Refusal(409, f"Labels must be whole numbers from 0 to {len(self.classes) - 1}.")
         return values.long()
 
+    @property
+    def shared_heads(self) -> bool:
+        """Tell whether all preferences share their heads, so that a user costs K products."""
+        rule = self.view.pooling
+        return isinstance(rule, ibcl.Routed) and rule.heads == "uniform"
+
     def prepare(self, inputs: Tensor) -> Prepared:
         """Compute what predictions for any preference need."""
-        rule = self.view.pooling
-        if not isinstance(rule, ibcl.Routed):
+        if not isinstance(self.view.pooling, ibcl.Routed):
             return Prepared(inputs, None, None)
-        members = self._members(inputs).numpy() if rule.heads == "uniform" else None
+        members = self.view.task_means(inputs).numpy() if self.shared_heads else None
         return Prepared(inputs, self._scores(inputs), members)
 
     def _scores(self, inputs: Tensor) -> Numbers:
         """Log p_k(x) up to a term that all tasks share, of shape (rows, tasks)."""
-        with torch.no_grad():
-            scores: Tensor = self.view.routes.gate(self.view.network.features(inputs).double())
-        return scores.numpy()
-
-    def _members(self, inputs: Tensor) -> Tensor:
-        """p_k(y | x) of every task's head, of shape (tasks, rows, columns)."""
-        view, routes = self.view, self.view.routes
-        tasks = torch.arange(len(self.tasks))
-        heads = routes.uniform_means
-        return head_means(view.network, view.answers, heads, inputs, tasks, routes.seen)
+        return self.view.input_scores(inputs).numpy()
 
     def predict(self, prepared: Prepared, weights: Numbers) -> Numbers:
         """Return probabilities (or expected values), of shape (rows, columns).
@@ -234,15 +242,13 @@ class Served:
 
     def log_likelihood(self, inputs: Tensor, labels: Tensor | None) -> Numbers:
         r"""Return log L_ik = log p_k(x_i) + log p_k(y_i | x_i), of shape (rows, tasks)."""
+        features = self.view.network.features(inputs).double()
         try:
-            result = self._scores(inputs)
+            result = self._scores(features)
         except ValueError as error:
             raise Refusal(409, str(error)) from None
         if labels is not None:
-            answers = self.view.answers
-            outputs = answers.outputs_of(self._members(inputs))
-            checked = answers.check(labels, self.view.network.check_inputs(inputs))
-            result = result - answers.negative_log(outputs, checked).T.numpy()
+            result = result + self.view.label_scores(inputs, labels).numpy()
         return result
 
     def bounds(self, model: ibcl.Model, rows: Sequence[Row]) -> tuple[Numbers, Numbers]:

@@ -2,6 +2,7 @@
 
     movies.ibcl/
       manifest.json                       replaced atomically, as the last act of saving
+      README.md                           the card, for people; never read back
       posteriors/<sha256>.safetensors     priors and posteriors
       network/<sha256>.safetensors        what the network holds beside its parameters θ
       moments/<sha256>.safetensors        of the tasks' inputs
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import pydantic_core
 from torch import nn
 
+from ibcl.cards import MARK, knowledge_card
 from ibcl.errors import ChangedSinceError, OccupiedError, StoreError
 from ibcl.files import is_temporary
 from ibcl.gaussians import Gaussian
@@ -53,11 +55,14 @@ from ibcl.store.manifest import (
     Manifest,
     read_manifest,
 )
-from ibcl.store.storage import LOCK, LocalFolder, Storage
+from ibcl.store.remote import RemoteFolder
+from ibcl.store.storage import LOCK, LocalFolder, Storage, as_url
 
 # Also the temporary files of versions that wrote format 1.
 _OWN_FILE = re.compile(r"[0-9a-f]{64}\.safetensors(\.tmp)?")
 _OWN_NAMES = {LOCK, FILE_NAME, f"{FILE_NAME}.tmp"}
+CARD = "README.md"
+LARGEST_CARD = 2**24
 
 
 class State(Enum):
@@ -75,12 +80,13 @@ class FolderSize(NamedTuple):
     posteriors: int
     """Of the posteriors, each file once."""
     total: int
-    """Of everything, with priors, network and manifest."""
+    """Of everything, with priors, network, manifest and card."""
 
 
 def local(path: str | PathLike[str]) -> Storage:
-    """Return where a knowledge base of this path is kept."""
-    return LocalFolder(Path(path), SUBFOLDERS)
+    """Return where a knowledge base of this path or URL is kept."""
+    url = as_url(path)
+    return LocalFolder(Path(path), SUBFOLDERS) if url is None else RemoteFolder(url)
 
 
 def state(path: str | PathLike[str]) -> State:
@@ -98,7 +104,7 @@ def state(path: str | PathLike[str]) -> State:
         return State.FOREIGN
     if FILE_NAME in names:
         return State.KNOWLEDGE_BASE if _is_described(storage) else State.FOREIGN
-    if _foreign(names, everywhere=True):
+    if _foreign(storage, names, everywhere=True):
         return State.FOREIGN
     return State.UNFINISHED if names else State.EMPTY
 
@@ -123,13 +129,15 @@ def _is_described(storage: Storage) -> bool:
     return isinstance(contents, dict) and contents.get("kind") == KIND
 
 
-def _foreign(names: Mapping[str, bool], everywhere: bool) -> str | None:
+def _foreign(folder: Storage, names: Mapping[str, bool], everywhere: bool) -> str | None:
     """Return the first thing that saving never makes; inside of subfolders too where asked."""
     for name, plain in names.items():
         subfolder, _, file = name.rpartition("/")
         if subfolder and not everywhere:
             continue
-        own = _OWN_FILE.fullmatch(file) if subfolder else name in _OWN_NAMES
+        # Beside a manifest somebody's own text is left alone; without one the folder is theirs.
+        card = name == CARD and plain and (FILE_NAME in names or _is_card(folder))
+        own = _OWN_FILE.fullmatch(file) if subfolder else name in _OWN_NAMES or card
         if not plain or not (own or is_temporary(file)):
             return name
     return None
@@ -164,12 +172,13 @@ def save(
     folder = local(path)
     storage = posteriors.check_storage(learner.storage if storage is None else storage)
     try:
-        manifest, files = describe(learner.snapshot(), storage)
+        snapshot = learner.snapshot()
+        manifest, files = describe(snapshot, storage)
     except RecursionError:
         raise StoreError(
             "This learner cannot be saved: its metadata is nested too deeply."
         ) from None
-    encoded = manifest.encode()
+    encoded, card = manifest.encode(), knowledge_card(snapshot).encode()
     check_writable(learner, path, overwrite)
     with folder.lock():
         version = folder.version(FILE_NAME)
@@ -188,6 +197,24 @@ def save(
             _clean(folder, set(manifest.names))
         except StoreError as error:
             warnings.warn(f"{error} The next save removes what is no longer needed.", stacklevel=2)
+        try:
+            _write_card(folder, card)
+        except StoreError as error:
+            warnings.warn(f"{folder} was written, but not its card: {error}", stacklevel=2)
+
+
+def _write_card(folder: Storage, card: bytes) -> None:
+    """Write the card, unless somebody wrote their own in its place."""
+    if CARD not in folder.names() or _is_card(folder):
+        folder.write(CARD, card)
+
+
+def _is_card(folder: Storage) -> bool:
+    """Tell whether the text there was written here."""
+    try:
+        return folder.read(CARD, LARGEST_CARD).startswith(MARK.encode())
+    except (StoreError, FileNotFoundError):
+        return False
 
 
 def _write_missing(folder: Storage, files: Iterable[NamedFile], trusted: set[str]) -> None:
@@ -222,7 +249,7 @@ def check_writable(
     """
     folder = local(path)
     names = folder.names()
-    foreign = _foreign(names, everywhere=FILE_NAME not in names)
+    foreign = _foreign(folder, names, everywhere=FILE_NAME not in names)
     if foreign:
         what = "no part of a knowledge base" if names[foreign] else "not a plain file"
         raise StoreError(
@@ -266,6 +293,8 @@ def size(path: str | PathLike[str]) -> FolderSize:
     manifest = read_manifest(folder)
     stored = {entry.sha256: entry.bytes for entry in manifest.posteriors}
     total = sum(entry.bytes for entry in manifest.names.values()) + folder.size(FILE_NAME)
+    if folder.names().get(CARD):
+        total += folder.size(CARD)
     return FolderSize(sum(stored.values()), total)
 
 
@@ -341,7 +370,7 @@ def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> 
         knowledge.restore(stored, records, moments)
         if isinstance(likelihood, str):
             raise StoreError(f"{folder}/{FILE_NAME} is not valid: its likelihood is open.")
-        learner.restore(knowledge, likelihood)
+        learner.restore(knowledge, likelihood, manifest.choices)
     return learner
 
 

@@ -165,6 +165,8 @@ class Manifest(Entry):
     """Of each task's inputs; none at all, or one entry a task."""
     tasks: Annotated[tuple[TaskEntry, ...], Field(max_length=MOST_TASKS)]
     metadata: dict[str, JsonValue]
+    choices: Annotated[dict[Word, str], Field(max_length=100)] = Field(default_factory=dict)
+    """What had been left open: what was chosen for it, and why."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from ibcl.cards import model_card
 from ibcl.encoding import Encoder
 from ibcl.errors import reason
 from ibcl.gates import Gate
@@ -33,7 +34,7 @@ from ibcl.store.description import (
     restore_likelihood,
 )
 from ibcl.store.files import StoreError, read_regular, sha256, write_atomically
-from ibcl.store.manifest import Entry, Hash, LikelihoodEntry, Specification, one_sentence
+from ibcl.store.manifest import Count, Entry, Hash, LikelihoodEntry, Specification, one_sentence
 from ibcl.tasks import as_inputs
 from ibcl.view import append_task_id
 
@@ -44,7 +45,7 @@ _FIXED = "network."
 
 
 class ModelEntry(Entry):
-    """A model's metadata: JSON in the one string ``ibcl``, since safetensors keeps no order.
+    """A model's metadata: JSON in the one string ``ibcl``, beside the Markdown of ``card``.
 
     Format 2 added encoders and routed models; format 1 is still read.
     """
@@ -67,6 +68,11 @@ class ModelEntry(Entry):
     """Of the gate; None where the model is one network."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """The learner's own."""
+    samples: dict[str, Count] = Field(default_factory=dict)
+    """How many every task was learnt from."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    choices: dict[str, str] = Field(default_factory=dict)
+    """The learner's, for the model's card."""
 
 
 def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) -> None:
@@ -81,6 +87,7 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
     """
     network, predictor = model.network, model.predictor
     routed = isinstance(predictor, RoutedNetworks)
+    known = model.provenance()
     try:
         entry = ModelEntry(
             version=version("ibcl"),
@@ -94,7 +101,7 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
             temperature=predictor.gate.temperature
             if isinstance(predictor, RoutedNetworks)
             else None,
-            **model.provenance(),
+            **known,
         )
     except ValidationError as error:
         raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
@@ -109,10 +116,23 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        data = save(tensors, metadata={"ibcl": json.dumps(contents)})
+        # The card is for people and other tools; only what is in ``ibcl`` is ever read back.
+        card = model_card(model.preference, known)
+        data = _in_order(save(tensors, metadata={"ibcl": json.dumps(contents), "card": card}))
         write_atomically(target, data, overwrite=overwrite)
     except OSError as error:
         raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
+
+
+def _in_order(data: bytes) -> bytes:
+    """Sort a file's metadata, which safetensors writes in a different order every time."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    # The format wants tensors to begin at a multiple of eight bytes.
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[end:]
 
 
 def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> Model:
@@ -154,6 +174,9 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
             "task_incremental": entry.task_incremental,
             "knowledge": entry.knowledge,
             "metadata": entry.metadata,
+            "samples": entry.samples,
+            "settings": entry.settings,
+            "choices": entry.choices,
         },
     )
 

@@ -7,13 +7,16 @@ kept, as plain numbers and text, in every knowledge base and every exported mode
 
 from ibcl.tabular.columns import CategoricalColumn, NumericColumn
 from ibcl.tabular.heads import head_names, make_head, outputs_for
-from ibcl.tabular.schema import Schema, usable_columns
+from ibcl.tabular.schema import LARGEST_INPUT, Schema, usable_columns
 from ibcl.tabular.targets import ClassTarget, ValueTarget
+from ibcl.tabular.values import Numbers
 from ibcl.tabular.weights import sample_weights
 
 __all__ = [
+    "LARGEST_INPUT",
     "CategoricalColumn",
     "ClassTarget",
+    "Numbers",
     "NumericColumn",
     "Schema",
     "ValueTarget",

@@ -12,7 +12,7 @@ from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.experiments.methods.models import ManyModels
 from ibcl.experiments.methods.rehearsal import Pool, choose_samples
 from ibcl.gaussians import DiagonalGaussian
-from ibcl.inference.reparametrisation import sampled_linear
+from ibcl.inference import sampled_linear
 from ibcl.tasks import TaskData
 
 
