@@ -20,6 +20,7 @@ from ibcl.serve.errors import Refusal, readable
 from ibcl.serve.logs import report, report_fault
 from ibcl.serve.settings import is_loopback
 from ibcl.serve.tokens import Caller
+from ibcl.serve.tracing import tracer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -30,6 +31,8 @@ OPEN = frozenset({"/health", "/ready", "/", "/openapi.json"})
 """Paths that need no token, besides those of the page's files."""
 _FILES = "/page/"
 _BUCKETS = 10_000
+
+TRACER = tracer()
 
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -89,6 +92,15 @@ class Protection:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if TRACER is None:
+            await self._handle(scope, receive, send)
+            return
+        with TRACER.start_as_current_span(scope["method"]) as span:
+            answer = await self._handle(scope, receive, send)
+            span.update_name(f"{scope['method']} {_route(scope)}")
+            span.set_attribute("http.response.status_code", answer.status)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> _Answer:
         begin = time.perf_counter()
         headers = dict(scope["headers"])
         answer = _Answer(send, scope["path"])
@@ -106,6 +118,7 @@ class Protection:
                 Refusal(500, f"Something went wrong inside the service (request {identity}).")
             )
         self._count(scope, answer, time.perf_counter() - begin, identity)
+        return answer
 
     def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         client = scope.get("client")
@@ -130,8 +143,7 @@ class Protection:
         return caller
 
     def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
-        # The path itself may hold a user's name, and be anything at all.
-        route = getattr(scope.get("route"), "path", "other")
+        route = _route(scope)
         self._service().metrics.count(route, answer.status, seconds)
         caller = scope.get("caller")
         report(
@@ -143,6 +155,11 @@ class Protection:
             milliseconds=round(1000 * seconds, 2),
             caller=caller.name if caller else None,
         )
+
+
+def _route(scope: Scope) -> str:
+    """Return the route of a request; its path may hold a user's name, and be anything at all."""
+    return str(getattr(scope.get("route"), "path", "other"))
 
 
 def _check_host(host: str) -> None:
