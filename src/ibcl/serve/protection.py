@@ -34,8 +34,9 @@ _BUCKETS = 10_000
 
 TRACER = tracer()
 
+_NO_GUESSING = (b"x-content-type-options", b"nosniff")
 HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
+    _NO_GUESSING,
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -47,7 +48,8 @@ HEADERS = [
         b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
-_NOT_STORED = (b"cache-control", b"no-store")
+_OF_DATA = [_NO_GUESSING, (b"cache-control", b"no-store")]
+"""Data is shown by no browser, so that it needs no more; every header takes time."""
 
 
 class RateLimit:
@@ -195,14 +197,13 @@ class _Answer:
 
     def __init__(self, send: Send, path: str) -> None:
         self._send = send
-        self._stored = path == "/" or path.startswith(_FILES)
+        self._headers = _OF_DATA if path.startswith("/v1/") else HEADERS
         self.status, self._started = 0, False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self._started, self.status = True, message["status"]
-            extra = HEADERS if self._stored else [*HEADERS, _NOT_STORED]
-            message["headers"] = [*message.get("headers", []), *extra]
+            message["headers"] = [*message.get("headers", []), *self._headers]
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
