@@ -320,9 +320,8 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
     truth.learn(base)
 
     def check(tally: Tally, status: int, answer: bytes, number: int) -> None:
-        expected = next(iter(truth.by_version.values()))[
-            number % PREFERENCES, number // PREFERENCES
-        ]
+        answers = next(iter(truth.by_version.values()))
+        expected = answers[number % PREFERENCES][number // PREFERENCES]
         right = status == 200
         if right and b'"probabilities"' in answer:
             right = near(json.loads(answer)["probabilities"][0], expected)
