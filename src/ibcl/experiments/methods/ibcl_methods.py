@@ -17,7 +17,6 @@ from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.experiments.methods.class_scores import label_logits
 from ibcl.inference import Inference
 from ibcl.likelihoods import Likelihood
-from ibcl.predictors import RoutedNetworks
 from ibcl.preference import preference_matrix
 from ibcl.tasks import TaskData, as_inputs
 
@@ -222,8 +221,7 @@ class RoutedEvidence(IBCLMethod):
         for weights in self.preferences:
             model = self.learner.model(weights)
             shares = model.routing(inputs).double()
-            predictor = model.predictor
-            assert isinstance(predictor, RoutedNetworks)
+            predictor: Any = model.predictor
             answers = torch.zeros(len(inputs), len(weights), 2, dtype=torch.float64)
             for head, task in zip(predictor.heads, predictor.active.tolist(), strict=True):
                 answers[:, task] = predictor.member(inputs, task, head[None]).double()
