@@ -1,6 +1,6 @@
 """Change the core at random, one small change at a time, and say which changes no test notices.
 
-    python timings/mutation.py --changes 60 --seed 0 --minutes 20 routing gates
+    OMP_NUM_THREADS=1 python timings/mutation.py --changes 60 --seed 0 --minutes 20 routing gates
 
 Each change is made in a copy of the sources, never in the working tree. Comparisons, signs,
 constants, `and` and `or`, conditions and returned values are changed; docstrings, annotations and
@@ -15,13 +15,16 @@ import copy
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # Tests in the order in which they most probably notice.
@@ -68,21 +71,24 @@ OPERATORS = {
 }
 
 
+Steps = tuple[tuple[str, int | None], ...]
+
+
 class Change(NamedTuple):
-    """One changed node of a module's tree."""
+    """One changed node of a module's tree, and the way to it from the root."""
 
     module: str
     line: int
     before: str
-    after: str
-    source: str
+    after: ast.AST
+    path: Steps
 
 
 def _variants(node: ast.AST) -> Iterator[ast.AST]:
     """Small changes of one node."""
-    changed = copy.deepcopy(node)
+    changed = copy.copy(node)
     if isinstance(changed, ast.Compare) and type(changed.ops[0]) in COMPARISONS:
-        changed.ops[0] = COMPARISONS[type(changed.ops[0])]()
+        changed.ops = [COMPARISONS[type(changed.ops[0])](), *changed.ops[1:]]
         yield changed
     elif isinstance(changed, ast.BinOp) and type(changed.op) in OPERATORS:
         changed.op = OPERATORS[type(changed.op)]()
@@ -111,9 +117,7 @@ def _left_alone(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name in ("__repr__", "__str__")
 
 
-def _places(
-    node: ast.AST, path: tuple[tuple[str, int | None], ...] = ()
-) -> Iterator[tuple[ast.AST, tuple[tuple[str, int | None], ...]]]:
+def _places(node: ast.AST, path: Steps = ()) -> Iterator[tuple[ast.AST, Steps]]:
     """Every node that may change, with the way to it from the root."""
     if _left_alone(node):
         return
@@ -131,45 +135,73 @@ def _places(
 
 def changes_of(module: str) -> list[Change]:
     """Every small change of a module."""
-    tree = ast.parse((ROOT / "src" / "ibcl" / f"{module}.py").read_text())
-    found = []
-    for node, path in _places(tree):
-        for variant in _variants(node):
-            other = copy.deepcopy(tree)
-            parent: ast.AST = other
-            for name, index in path[:-1]:
-                value = getattr(parent, name)
-                parent = value if index is None else value[index]
-            name, index = path[-1]
-            if index is None:
-                setattr(parent, name, variant)
-            else:
-                getattr(parent, name)[index] = variant
-            line = getattr(node, "lineno", 0)
-            source = ast.unparse(ast.fix_missing_locations(other))
-            found.append(Change(module, line, ast.unparse(node), ast.unparse(variant), source))
-    return found
+    return [
+        Change(module, getattr(node, "lineno", 0), ast.unparse(node), variant, path)
+        for node, path in _places(_tree(module))
+        for variant in _variants(node)
+    ]
+
+
+def _tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / "src" / "ibcl" / f"{module}.py").read_text())
+
+
+def changed_source(change: Change) -> str:
+    """Return the module with this change."""
+    tree = _tree(change.module)
+    parent: ast.AST = tree
+    for name, index in change.path[:-1]:
+        value = getattr(parent, name)
+        parent = value if index is None else value[index]
+    name, index = change.path[-1]
+    if index is None:
+        setattr(parent, name, change.after)
+    else:
+        getattr(parent, name)[index] = change.after
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def noticed(change: Change, folder: Path, seconds: float) -> bool:
     """Whether a test fails, or does not end, with this change."""
     target = folder / "ibcl" / f"{change.module}.py"
     kept = target.read_text()
-    target.write_text(change.source)
-    tests = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[change.module]]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    # What takes long and says nothing else than the rest.
-    command += ["-k", "not onnx and not exported and not traced"]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    target.write_text(changed_source(change))
+    child = os.fork()
+    if child == 0:
+        _run_tests(change.module, folder)
+    end = time.monotonic() + seconds
     try:
-        result = subprocess.run(
-            [*command, *tests], env=environment, cwd=ROOT, capture_output=True, timeout=seconds
-        )
-        return result.returncode == 1 or result.returncode == 2
-    except subprocess.TimeoutExpired:
+        while time.monotonic() < end:
+            finished, status = os.waitpid(child, os.WNOHANG)
+            if finished:
+                return os.waitstatus_to_exitcode(status) != 0
+            time.sleep(0.1)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
         return True
     finally:
         target.write_text(kept)
+
+
+def _run_tests(module: str, folder: Path) -> NoReturn:
+    """Run a module's tests on the changed copy, in a process of their own."""
+    os.chdir(ROOT)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    sys.path.insert(0, str(folder))
+    tests = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[module]]
+    # What takes long and says nothing else than the rest.
+    slow = "not onnx and not exported and not traced and not optimiser and not repeated"
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", slow]
+    os._exit(int(pytest.main([*options, *tests])))
+
+
+def _import_the_rest() -> None:
+    """Import what takes seconds, once for all changes; nothing of it is changed."""
+    names = ("pandas", "sklearn.datasets", "sklearn.linear_model", "scipy.optimize", "scipy.stats")
+    for name in ("torch", "torch.func", "hypothesis", "pydantic", "safetensors.torch", *names):
+        import_module(name)
 
 
 def main() -> None:
@@ -185,6 +217,7 @@ def main() -> None:
     for pool in pools:
         generator.shuffle(pool)
     chosen = [pool[i] for i in range(max(map(len, pools))) for pool in pools if i < len(pool)]
+    _import_the_rest()
     end = time.monotonic() + 60 * arguments.minutes
     killed = tried = 0
     with tempfile.TemporaryDirectory() as name:
@@ -196,7 +229,8 @@ def main() -> None:
             found = noticed(change, folder, seconds=600)
             tried, killed = tried + 1, killed + found
             word = "noticed " if found else "SURVIVED"
-            before, after = (" ".join(text.split())[:90] for text in (change.before, change.after))
+            texts = (change.before, ast.unparse(change.after))
+            before, after = (" ".join(text.split())[:90] for text in texts)
             print(f"{word} {change.module}:{change.line}: {before}  ->  {after}", flush=True)
     print(f"{killed} of {tried} changes were noticed ({killed / max(1, tried):.0%})")
 
