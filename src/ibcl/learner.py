@@ -113,6 +113,8 @@ class IBCL:
     encoder
         Turns a user's rows into the network's inputs and its answers into the user's classes and
         units, such as `ibcl.tabular.Schema`; kept with the learner on disk.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
 
     What is None is chosen when the first task is learnt, for the network and the data it is given
     (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
@@ -146,6 +148,7 @@ class IBCL:
         task_incremental: int | None = None,
         autosave: str | PathLike[str] | None = None,
         encoder: Encoder | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         if not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
@@ -155,7 +158,7 @@ class IBCL:
             raise ValueError(
                 f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
             )
-        flat = FlatNetwork(network)
+        flat = FlatNetwork(network, device)
         self.given = Given(
             None if priors is None else tuple(priors),
             inference,
