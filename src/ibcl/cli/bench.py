@@ -51,7 +51,12 @@ Asked = Annotated[
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="Where runs are computed: 'local' is this machine.")
+    str,
+    typer.Option(
+        "--engine",
+        help="Where runs are computed: 'local' (processes of this machine), 'ray', or "
+        "'ray:ADDRESS' of a running cluster that shares the output folder.",
+    ),
 ]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Runs at the same time [one a processor].")
