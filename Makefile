@@ -35,11 +35,11 @@ wheel: .venv/complete
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable .
+	$(INSTALL) --editable ".[demo]"
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[bench,rl,dev,remote,ray]"
+	$(INSTALL) --editable ".[demo,parquet,bench,rl,serve,postgres,movies,remote,ray,dev]"
 	touch $@
 
 # A real S3 server for the tests; apart, because it needs other versions than the project does.
@@ -51,7 +51,7 @@ s3: .venv-s3/complete
 	touch $@
 
 .venv/docs: .venv/complete
-	$(INSTALL) --editable ".[serve,docs]"
+	$(INSTALL) --editable ".[docs]"
 	touch $@
 
 clean:

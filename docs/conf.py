@@ -37,6 +37,12 @@ exclude_patterns = ["extensions", "reference/objects/.*", "**/.ipynb_checkpoints
 templates_path = ["_templates"]
 default_role = "py:obj"
 html_math_renderer = "mathml"
+suppress_warnings = [
+    # Single backticks in docstrings name things; several classes may have a property of one name.
+    "ref.python",
+    # Tables that results are written as are pages without a title.
+    "toc.no_title",
+]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
@@ -61,10 +67,10 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
     "download_all_examples": False,
     "show_memory": False,
-    "min_reported_time": 5,
+    "write_computation_times": False,
     "abort_on_example_error": True,
     "image_srcset": ["2x"],
-    "default_thumb_file": None,
+    "reset_modules": ("matplotlib", "gallery_style.apply"),
 }
 
 html_theme = "pydata_sphinx_theme"
@@ -75,6 +81,8 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "ibcl"},
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
@@ -87,4 +95,4 @@ html_theme_options = {
     "pygments_dark_style": "monokai",
 }
 project_copyright = "the ibcl authors, MIT licence"
-html_sidebars = {"index": [], "start": [], "compare": []}
+html_sidebars = {name: [] for name in ("index", "start", "concepts", "theory", "compare")}

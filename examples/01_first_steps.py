@@ -51,8 +51,9 @@ for axis, weight in zip(axes, (1.0, 0.7, 0.3, 0.0), strict=True):
     probability = model.predict_proba(points)[:, 1].reshape(81, 81)
     axis.contourf(grid, grid, probability, np.linspace(0, 1, 11), cmap="RdBu", alpha=0.7)
     axis.contour(grid, grid, probability, [0.5], colors="black", linewidths=1)
-    axis.scatter(*x_first[::6].T, c=y_first[::6], cmap="RdBu", s=9, marker="o", edgecolors="k")
-    axis.scatter(*x_second[::6].T, c=y_second[::6], cmap="RdBu", s=9, marker="s", edgecolors="k")
+    looks = {"cmap": "RdBu", "s": 16, "edgecolors": "white", "linewidths": 0.5}
+    axis.scatter(*x_first[::6].T, c=y_first[::6], marker="o", **looks)
+    axis.scatter(*x_second[::6].T, c=y_second[::6], marker="s", **looks)
     axis.set(title=f"first {weight:g}, second {1 - weight:g}", aspect="equal")
     axis.grid(visible=False)
 plt.show()

@@ -15,10 +15,10 @@ import numpy as np
 import ibcl
 
 generator = np.random.default_rng(1)
-x = generator.uniform(-3, 3, size=(80, 1))
+x = generator.uniform(-3, 3, size=(200, 1))
 learner = ibcl.IBCL(ibcl.networks.linear(1), pooling="evidence", alpha=0.05)
 for name, boundary in (("left", -1.0), ("right", 1.0)):
-    y = generator.random(80) < 1 / (1 + np.exp(-3 * (x[:, 0] - boundary)))
+    y = generator.random(200) < 1 / (1 + np.exp(-2 * (x[:, 0] - boundary)))
     learner.learn(x, y.astype(int), task=name)
 model = learner.model({"left": 0.5, "right": 0.5})
 

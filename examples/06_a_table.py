@@ -30,17 +30,22 @@ for name in ("young", "old"):
 # %%
 # Any balance between the clinics, with bounds
 # --------------------------------------------
+# Here the clinics nearly agree, so that the credal bounds are narrow: what is uncertain is the
+# disease, not the balance.
 
 patients = frame.drop(columns="target").iloc[:12]
 print(regressor.predict(patients, preference={"young": 0.9, "old": 0.1}).round(0))
 
 model = regressor.learner_.model({"young": 0.5, "old": 0.5})
-bounds = model.credal_bounds(patients)
 middle = model.predict(patients)
+lower, upper = model.credal_bounds(patients)
+deviation = np.sqrt(model.uncertainty(patients).total)
 
 figure, axis = plt.subplots(figsize=(6, 2.8), layout="constrained")
-axis.vlines(range(12), bounds.lower, bounds.upper, linewidth=5, alpha=0.35, label="credal bounds")
-axis.scatter(range(12), middle, marker="D", color="k", zorder=3, label="prediction")
+axis.errorbar(
+    range(12), middle, deviation, fmt="D", color="k", linewidth=0.8, label="prediction, deviation"
+)
+axis.vlines(range(12), lower, upper, linewidth=7, alpha=0.4, label="credal bounds")
 axis.scatter(range(12), frame["target"].iloc[:12], marker="x", color="#d55e00", label="measured")
 axis.set(xlabel="patient", ylabel="disease progression")
 axis.legend(frameon=False)

@@ -60,9 +60,9 @@ for name, (first, second) in pairs.items():
 
 strange = torch.isin(digits, torch.tensor([2, 3, 4, 7]))
 figure, axis = plt.subplots(figsize=(6, 2.6), layout="constrained")
-bins = np.linspace(0, 6, 61)
+bins = np.linspace(0, 3, 61)
 axis.hist(model.novelty(images[~strange]).numpy(), bins, alpha=0.6, label="digits of the tasks")
 axis.hist(model.novelty(images[strange]).numpy(), bins, alpha=0.6, label="other digits")
-axis.set(xlabel="novelty (about 1 for inputs like those learnt)", ylabel="images")
+axis.set(xlabel="novelty", ylabel="images")
 axis.legend(frameon=False)
 plt.show()

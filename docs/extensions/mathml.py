@@ -10,9 +10,16 @@ from sphinx.application import Sphinx
 from sphinx.util.math import get_node_equation_number
 
 
+def formula(node: nodes.Node, display: str) -> str:
+    """MathML of a formula, with the space after log that the converter leaves out."""
+    return convert(node.astext(), display=display).replace(
+        "<mi>log</mi>", '<mi>log</mi><mspace width="0.17em"/>'
+    )
+
+
 def inline(writer: Any, node: nodes.math) -> None:
     """Write a formula within a sentence."""
-    writer.body.append(convert(node.astext()))
+    writer.body.append(formula(node, "inline"))
     raise nodes.SkipNode
 
 
@@ -24,7 +31,7 @@ def block(writer: Any, node: nodes.math_block) -> None:
         writer.body.append(f'<span class="equation-number">({number})')
         writer.add_permalink_ref(node, "Link to this equation")
         writer.body.append("</span>")
-    writer.body.append(convert(node.astext(), display="block"))
+    writer.body.append(formula(node, "block"))
     writer.body.append("</div>\n")
     raise nodes.SkipNode
 

@@ -1,7 +1,7 @@
 """The pages of the reference: one a module, and one for each of its public names.
 
 What is public is what the modules say: ``__all__``, or else what a module defines itself without a
-leading underscore. A name that the package `ibcl` offers itself is described there and nowhere else.
+leading underscore. A name that `ibcl` itself offers is described there and nowhere else.
 """
 
 from __future__ import annotations
