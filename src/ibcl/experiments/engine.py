@@ -188,6 +188,19 @@ ENGINES: dict[str, Callable[[str, int | None], Engine]] = {"local": _local, "ray
 """Engines by name, made from an address (what follows a colon) and a number of processes."""
 
 
+def check_engine(name: str) -> str:
+    """Return the name of an engine, with what follows a colon; refuse an unknown one.
+
+    Examples
+    --------
+    >>> check_engine("ray:auto")
+    'ray:auto'
+    """
+    if name.partition(":")[0] not in ENGINES:
+        raise ValueError(f"Unknown engine {name!r}; known are {', '.join(ENGINES)}.")
+    return name
+
+
 def engine(name: str, processes: int | None = None) -> Engine:
     """Make an engine by its name; what follows a colon is the engine's own, such as an address.
 
@@ -196,7 +209,5 @@ def engine(name: str, processes: int | None = None) -> Engine:
     >>> engine("local", 1).processes
     1
     """
-    kind, _, address = name.partition(":")
-    if kind not in ENGINES:
-        raise ValueError(f"Unknown engine {name!r}; known are {', '.join(ENGINES)}.")
+    kind, _, address = check_engine(name).partition(":")
     return ENGINES[kind](address, processes)
