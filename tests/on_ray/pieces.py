@@ -23,15 +23,6 @@ def deadly(number: int) -> int:
     return number
 
 
-def dies_once(folder: Path, number: int) -> int:
-    """End the process where nobody has been before."""
-    mark = folder / str(number)
-    if not mark.exists():
-        mark.touch()
-        os._exit(1)
-    return number
-
-
 def slow(folder: Path, number: int) -> int:
     """Say where it runs, and take a while."""
     (folder / f"{number}-{os.getpid()}").touch()

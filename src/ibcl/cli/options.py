@@ -18,6 +18,10 @@ KnowledgeBaseFolder = Annotated[
 TableFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A .csv or .parquet file.", show_default=False)
 ]
+TableFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help=".csv or .parquet files.", show_default=False),
+]
 LabelColumn = Annotated[
     str, typer.Option(help="Column with the labels.", metavar="COLUMN", show_default=False)
 ]

@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import ibcl
 from ibcl.cli.knowledge_bases import load_tabular, text_columns
 from ibcl.cli.output import count, emit
+from ibcl.cli.portable import packed, unpacked
 from ibcl.cli.predictions import long_table, user_slices
 from ibcl.cli.preferences import Users, read_users
 from ibcl.cli.tables import read_blocks
 from ibcl.errors import ExistsError
 from ibcl.experiments.ray_engine import connect
 from ibcl.files import refuse_inside_knowledge_base
-from ibcl.store.objects import connect as objects_at
 from ibcl.tabular import Schema
 
 
@@ -61,7 +60,7 @@ def write_predictions_on_ray(
             batch_size=1,
             batch_format="pandas",
             fn_constructor_args=(
-                ray.put(_contents(learner)),
+                ray.put(packed(learner)),
                 ray.put(users),
                 file.absolute(),
                 waiting,
@@ -121,17 +120,6 @@ def _pieces(schema: Schema, lengths: list[int], users: int) -> Iterator[dict[str
         first += length
 
 
-def _contents(learner: ibcl.IBCL) -> dict[str, bytes]:
-    """Return a knowledge base as the files it would be saved as."""
-    url = f"memory://{uuid.uuid4().hex}"
-    learner.save(url, overwrite=True)
-    kept = objects_at(url)
-    contents = {name: kept.read(name) for name in kept.names()}
-    for name in contents:
-        kept.remove(name)
-    return contents
-
-
 class Scorer:
     """A worker with the knowledge base open, reading the rows as it goes along."""
 
@@ -142,11 +130,7 @@ class Scorer:
             ray.get(value) if isinstance(value, ray.ObjectRef) else value
             for value in (contents, users)
         )
-        url = f"memory://{uuid.uuid4().hex}"
-        place = objects_at(url)
-        for name, data in contents.items():
-            place.put(name, data)
-        self._learner = ibcl.load(url)
+        self._learner = unpacked(contents)
         schema = self._learner.encoder
         assert isinstance(schema, Schema)
         self._schema = schema
