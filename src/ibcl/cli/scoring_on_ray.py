@@ -53,6 +53,7 @@ def write_predictions_on_ray(
     waiting.mkdir()
     try:
         pieces = list(_pieces(schema, lengths, len(users.names)))
+        workers = min(len(pieces), max(1, int(ray.cluster_resources()["CPU"])))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         scored = ray.data.from_items(pieces, override_num_blocks=len(pieces)).map_batches(
@@ -65,9 +66,7 @@ def write_predictions_on_ray(
                 file.absolute(),
                 waiting,
             ),
-            compute=ray.data.ActorPoolStrategy(
-                min_size=1, max_size=max(1, int(ray.cluster_resources()["CPU"]))
-            ),
+            compute=ray.data.ActorPoolStrategy(size=workers),
             num_cpus=1,
         )
         batches = scored.iter_batches(batch_size=1, batch_format="numpy", prefetch_batches=0)
