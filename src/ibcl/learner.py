@@ -473,6 +473,55 @@ class IBCL:
             moments = before + moments
         return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
+    def adopt(self, other: IBCL) -> None:
+        """Add the tasks that another learner of the same settings learnt apart, as if learnt here.
+
+        Bit for bit what learning them here gives; `ibcl.merge` unites learners of other settings.
+
+        Parameters
+        ----------
+        other
+            A learner with the same network, priors, inference and likelihood.
+
+        Examples
+        --------
+        >>> import ibcl, torch
+        >>> x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+        >>> def site():
+        ...     return IBCL(ibcl.networks.linear(2), priors=[2.0], continual=False)
+        >>> here, there = site(), site()
+        >>> _ = here.learn(x, x[:, 0] > 0, task="north")
+        >>> _ = there.learn(x, x[:, 1] > 0, task="south")
+        >>> here.adopt(there)
+        >>> here.tasks
+        ('north', 'south')
+        """
+        with self._writing:
+            mine, theirs = self.knowledge, other.knowledge
+            same = (
+                self.network.fingerprint == other.network.fingerprint
+                and self.inference == other.inference
+                and self.likelihood == other.likelihood
+                and len(mine.priors) == len(theirs.priors)
+                and all(p.equal(q) for p, q in zip(mine.priors, theirs.priors, strict=True))
+            )
+            if not same or mine.continual or theirs.continual:
+                raise ValueError(
+                    "Only tasks learnt apart with the same network, priors, inference and "
+                    "likelihood can be adopted; ibcl.merge unites other learners."
+                )
+            self._check_autosave()
+            knowledge = copy.copy(mine)
+            for record, moments in zip(theirs.records, theirs.moments, strict=True):
+                knowledge.add(
+                    record.name,
+                    theirs.extremes(record.name),
+                    samples=record.samples,
+                    updates=record.updates,
+                    moments=moments,
+                )
+            self._publish(knowledge, self._state.choices)
+
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ibcl.cli.options import EngineName
+
 Benchmarks = Annotated[
     list[str],
     typer.Argument(
@@ -50,9 +52,6 @@ Asked = Annotated[
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="Where runs are computed: 'local' is this machine.")
-]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Runs at the same time [one a processor].")
 ]

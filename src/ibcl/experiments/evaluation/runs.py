@@ -227,7 +227,7 @@ def run_all(
     In this process without an engine. A cell that fails is an outcome with an error.
     """
     waiting = [cell for cell in cells if not finished(cell, folder)]
-    yield from (engine or LocalEngine(1)).run(partial(run_cell, folder), waiting)
+    yield from (engine or LocalEngine(1)).run(partial(run_cell, folder.absolute()), waiting)
 
 
 def run_with_progress(cells: Sequence[Cell], folder: Path, engine: Engine) -> None:
