@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check speed format wheel clean
+.PHONY: demo test check docs speed format wheel s3 clean
 
 demo: .venv/core
 	$(BIN)/ibcl demo
 
-test: .venv/complete
+test: .venv/complete s3
 	$(BIN)/python -m pytest
 
 check: .venv/complete
@@ -20,6 +20,12 @@ check: .venv/complete
 format: .venv/complete
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation, in build/docs: built without the network, every warning an error.
+docs: .venv/docs
+	$(BIN)/python docs/concept_pictures.py
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	$(BIN)/python docs/check_site.py build/docs
 
 speed: .venv/complete
 	$(BIN)/python timings/speed.py
@@ -33,8 +39,20 @@ wheel: .venv/complete
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[demo,parquet,bench,rl,serve,postgres,movies,dev]"
+	$(INSTALL) --editable ".[demo,parquet,bench,rl,serve,postgres,movies,remote,ray,dev]"
+	touch $@
+
+# A real S3 server for the tests; apart, because it needs other versions than the project does.
+s3: .venv-s3/complete
+
+.venv-s3/complete: tests/store/s3_server.txt
+	$(PYTHON) -m venv .venv-s3
+	.venv-s3/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+.venv/docs: .venv/complete
+	$(INSTALL) --editable ".[docs]"
 	touch $@
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-s3 build dist src/*.egg-info

@@ -55,7 +55,8 @@ from ibcl.store.manifest import (
     Manifest,
     read_manifest,
 )
-from ibcl.store.storage import LOCK, LocalFolder, Storage
+from ibcl.store.remote import RemoteFolder
+from ibcl.store.storage import LOCK, LocalFolder, Storage, as_url
 
 # Also the temporary files of versions that wrote format 1.
 _OWN_FILE = re.compile(r"[0-9a-f]{64}\.safetensors(\.tmp)?")
@@ -83,8 +84,9 @@ class FolderSize(NamedTuple):
 
 
 def local(path: str | PathLike[str]) -> Storage:
-    """Return where a knowledge base of this path is kept."""
-    return LocalFolder(Path(path), SUBFOLDERS)
+    """Return where a knowledge base of this path or URL is kept."""
+    url = as_url(path)
+    return LocalFolder(Path(path), SUBFOLDERS) if url is None else RemoteFolder(url)
 
 
 def state(path: str | PathLike[str]) -> State:
