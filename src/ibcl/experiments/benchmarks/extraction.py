@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from ibcl.experiments.benchmarks.backbones import Backbone
 from ibcl.experiments.benchmarks.cache import FeatureCache, FloatArray, content_hash
 from ibcl.progress import progress_bar
+
+log = logging.getLogger("ibcl")
 
 BATCH = 64
 # A chunk is one file of the cache: an interrupted extraction loses at most this many inputs.
@@ -63,4 +66,5 @@ def extract(
 
             chunks.append(cache.get(key, compute))
             bar.reach(start + len(items))
+    log.info("%s: features of %d inputs with %s", title, len(rows), backbone.name)
     return np.concatenate(chunks)
