@@ -139,9 +139,9 @@ class ProgressLine:
         """Report, unless the last line is too recent; a log is told everything."""
         self._fresh += 1
         if self.log is not None:
-            returns = {f"return {k}": value for k, value in enumerate(progress.returns, start=1)}
+            figures = {f"return {k}": value for k, value in enumerate(progress.returns, start=1)}
             run = f"seed-{self.seed}/{self._task}"
-            self.log.log(run, progress.iteration, {**returns, "KL": progress.kl})
+            self.log.log(run, progress.iteration, {**figures, "KL": progress.kl})
         now = time.monotonic()
         if now - self._last < SECONDS_BETWEEN_LINES or not progress.returns:
             return
@@ -320,7 +320,12 @@ def _lines(context: SpawnContext, say: Report) -> Iterator[Report]:
     """Give a function that says lines in this process, whichever process it is called in."""
     with context.Manager() as manager:
         queue = manager.Queue()
-        listener = threading.Thread(target=lambda: [say(line) for line in iter(queue.get, None)])
+
+        def listen() -> None:
+            for line in iter(queue.get, None):
+                say(line)
+
+        listener = threading.Thread(target=listen)
         listener.start()
         try:
             yield queue.put

@@ -266,9 +266,10 @@ def run_with_progress(
 def log_accuracies(cell: Cell, folder: Path, log: RunLog) -> None:
     """Tell a log the average per-task accuracy after every task, by the selection of models."""
     found = average_per_task(read_part(folder / cell.file))
-    for task, rows in found.groupby("task"):
-        figures = {f"accuracy/{row.selection}": float(row.value) for row in rows.itertuples()}
-        log.log(cell.name, int(task), figures)
+    for task in sorted(found["task"].unique().tolist()):
+        rows = found[found["task"] == task]
+        values = zip(rows["selection"], rows["value"].tolist(), strict=True)
+        log.log(cell.name, task, {f"accuracy/{selection}": value for selection, value in values})
 
 
 def write_environment(folder: Path) -> None:
