@@ -46,6 +46,7 @@ def main() -> None:
         run("learn", f"kb{ending}", f"table{ending}", "--label", "y", "--width", "8")
         run("predict", f"kb{ending}", f"table{ending}", "--preference", "1", "--output", "o.csv")
         Path("o.csv").unlink()
+    run("--help")
     run("show", "kb.csv")
     from fastapi.testclient import TestClient
 
