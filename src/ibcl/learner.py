@@ -27,6 +27,7 @@ from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
+from ibcl.names import printable
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import Routed, pooled, split_weights
 from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
@@ -325,6 +326,7 @@ class IBCL:
                 moments=self._moments(choices, data, result),
             )
             self._publish(knowledge, choices)
+        _log_learnt(record)
         return record
 
     def extend(
@@ -404,6 +406,7 @@ class IBCL:
             knowledge, task, result.posteriors, samples, updates + result.updates, moments
         )
         self._publish(knowledge, self._state.choices)
+        _log_learnt(record)
         return record
 
     def _read(self, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
@@ -423,7 +426,7 @@ class IBCL:
         if choices is None:
             choices = decide(self.network, data, outputs, self.given)
             for setting, reason in choices.reasons.items():
-                log.info("%s: %s", setting, reason)
+                log.info("chose %s: %s", setting, reason)
         return choices, data._replace(y=choices.likelihood.check(data.y, outputs))
 
     def _infer(
@@ -542,6 +545,7 @@ class IBCL:
             knowledge = copy.copy(self.knowledge)
             revision.forget(knowledge, task, approximation)
             self._publish(knowledge, self._state.choices)
+        log.info("forgot %s", printable(task))
 
     def save(
         self, path: str | PathLike[str], overwrite: bool = False, storage: str | None = None
@@ -739,6 +743,11 @@ class IBCL:
             scores = scores + view.label_scores(inputs, read.y)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
+
+
+def _log_learnt(record: TaskRecord) -> None:
+    name = printable(record.name)
+    log.info("learnt %s from %d samples with %d updates", name, record.samples, record.updates)
 
 
 def make_model(

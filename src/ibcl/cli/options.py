@@ -55,3 +55,10 @@ Approximation = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        help="Also tell figures to 'tensorboard:FOLDER' or 'mlflow:ADDRESS', as they become known.",
+        metavar="NAME",
+    ),
+]
