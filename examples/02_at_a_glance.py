@@ -86,7 +86,7 @@ for seed in range(3):
 # which plain retraining does not; at test time neither is told.
 
 figure, axis = plt.subplots(figsize=(7, 2.3), layout="constrained")
-for position, (name, values) in enumerate(scores.items()):
+for position, values in enumerate(scores.values()):
     jitter = np.random.default_rng(0).uniform(-0.15, 0.15, len(values))
     colour = ("#d55e00", "#000000", "#0072b2")[position]
     axis.scatter(values, position + jitter, s=14, color=colour, alpha=0.5)
