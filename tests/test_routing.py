@@ -317,11 +317,27 @@ def test_support_weighs_a_heads_own_task(support, kind):
         torch.testing.assert_close(head.double(), expected.double())
 
 
-def test_heads_may_be_pooled_by_the_barycentre():
-    learnt = teach(learner("binary", pooling=ibcl.Routed(pool_by="wasserstein")), "binary")
-    heads = learnt.model([0.2, 0.3, 0.5]).theta.reshape(3, -1)
+@pytest.mark.parametrize("kind", ["binary", "mlp"])
+def test_heads_may_be_pooled_by_the_barycentre(kind):
+    """Of networks learnt from each other; those learnt apart cannot be averaged."""
+    rule = ibcl.Routed(pool_by="wasserstein")
+    chained, apart = (
+        teach(learner(kind, pooling=rule, continual=continual), kind) for continual in (True, False)
+    )
+    heads = chained.model([0.2, 0.3, 0.5]).theta.reshape(3, -1)
     weights = 0.2 / 3 + 0.8 * np.eye(3)[1]
-    torch.testing.assert_close(heads[1], ibcl.pool(learnt.knowledge, weights).mean)
+    torch.testing.assert_close(heads[1], ibcl.pool(chained.knowledge, weights).mean)
+    own = apart.model([0.2, 0.3, 0.5]).theta.reshape(3, -1)
+    torch.testing.assert_close(own[1], apart.knowledge.extremes("b")[0].mean)
+
+
+def test_classes_have_covariances_of_their_own_where_tasks_have_different_ones_or_if_asked():
+    assert taught("different classes").view.routes.gate.is_linear is False
+    assert taught("shared classes").view.routes.gate.is_linear is True
+    asked = teach(learner("shared classes", pooling=ibcl.Routed(gate="classes")), "shared classes")
+    assert asked.view.routes.gate.is_linear is False
+    assert asked.view.routes.gate.temperature == 3.0
+    assert_credal_bounds_contain_predictions(asked, X)
 
 
 def test_moments_are_kept_where_they_are_worth_their_bytes():
@@ -363,7 +379,7 @@ def test_what_cannot_be_routed_says_why():
         ({"support": -0.1}, "support must lie between 0 and 1"),
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"temperature": float("inf")}, "temperature must be positive"),
-        ({"gate": "magic"}, "gate must be one of auto, moments, evidence"),
+        ({"gate": "magic"}, "gate must be one of auto, moments, classes, evidence"),
         ({"heads": "none"}, "heads must be one of uniform, preference"),
         ({"pool_by": "mixture"}, "pool_by must be"),
     ],

@@ -4,12 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.fixture(scope="module")
@@ -54,4 +56,35 @@ def test_the_command_line_runs_from_the_wheel(unpacked):
     )
     where = run(unpacked, "-c", "import ibcl; print(ibcl.__file__)")
     assert Path(where.strip()).is_relative_to(unpacked)
-    assert "0.1.0" in run(unpacked, "-c", program)
+    assert run(unpacked, "-c", program).strip() == f"ibcl {PROJECT['version']}"
+    assert run(unpacked, "-c", "import ibcl; print(ibcl.__version__)").strip() == PROJECT["version"]
+
+
+def test_what_is_shown_is_read_from_the_wheel(unpacked):
+    """Whatever is no Python is found where the program looks for it."""
+    program = """
+from importlib.resources import files
+from ibcl.experiments import benchmarks, methods
+from ibcl.experiments.evaluation.contenders import contender
+
+for name in benchmarks.BENCHMARKS:
+    contender("ibcl", name, 0)
+print(sorted(
+    path.name for package in ("ibcl.demo", "ibcl.serve", "ibcl.experiments")
+    for path in files(package).rglob("*") if path.suffix in (".html", ".css", ".js", ".toml")
+))
+"""
+    shown = run(unpacked, "-c", program)
+    for name in ("page.html", "page.css", "explorer.js", "index.html", "simplex.js", "digits.toml"):
+        assert repr(name) in shown
+
+
+def test_the_wheel_brings_the_services_database_up_to_date(unpacked, tmp_path):
+    pytest.importorskip("alembic", reason="the service's database needs the extra 'serve'")
+    program = f"""
+from ibcl.serve.database import open_database
+import sqlalchemy
+engine = open_database("sqlite:///{tmp_path}/service.db")
+print(sqlalchemy.inspect(engine).get_table_names())
+"""
+    assert "alembic_version" in run(unpacked, "-c", program)

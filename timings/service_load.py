@@ -95,7 +95,7 @@ class Truth:
 
 
 class Connection:
-    """One client's connection; as little work as HTTP allows, to leave the machine to the server."""
+    """One client's connection, doing as little as HTTP allows, for the server's sake."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -140,6 +139,8 @@ class Gate(nn.Module):
     log_determinant: Tensor
     means: Tensor
     whitening: Tensor
+    slope: Tensor
+    offset: Tensor
 
     def __init__(self, tensors: Mapping[str, Tensor], temperature: float) -> None:
         super().__init__()
@@ -151,16 +152,12 @@ class Gate(nn.Module):
             self.register_buffer(name, tensors[name])
         self.tasks = int(self.task.max()) + 1
         self.is_linear = self.whitening.ndim == 2
-
-    @cached_property
-    def slope(self) -> Tensor:
-        """C⁻¹ m_c of every component of a linear gate, shape (columns, components)."""
-        return (self.means @ self.whitening.T @ self.whitening).T.contiguous()
-
-    @cached_property
-    def offset(self) -> Tensor:
-        """−½ m_cᵀC⁻¹m_c of every component of a linear gate."""
-        return -0.5 * (self.means @ self.whitening.T).square().sum(1)
+        if self.is_linear:
+            centres = self.means @ self.whitening.T
+            slope, offset = (centres @ self.whitening).T.contiguous(), centres.square().sum(1)
+            # C⁻¹ m_c, of shape (columns, components), and −½ m_cᵀC⁻¹m_c.
+            self.register_buffer("slope", slope, persistent=False)
+            self.register_buffer("offset", -0.5 * offset, persistent=False)
 
     def component_scores(self, features: Tensor) -> Tensor:
         """q_c / t + log π_c of every component, shape (n, components).

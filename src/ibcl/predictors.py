@@ -204,16 +204,11 @@ class RoutedModule(nn.Module):
             self.features = nn.Flatten()
         self.heads = nn.ModuleList(modules)
         gate = predictor.gate
-        tensors = {
-            name: getattr(gate, name).float()
-            if getattr(gate, name).is_floating_point()
-            else getattr(gate, name)
-            for name in GATE_TENSORS
-        }
-        self.gate = Gate(tensors, gate.temperature)
+        tensors = {name: getattr(gate, name).clone() for name in GATE_TENSORS}
+        self.gate = Gate(tensors, gate.temperature).float()
         self.register_buffer("log_weights", predictor.weights.log().float())
-        self.register_buffer("active", predictor.active)
-        self.register_buffer("seen", predictor.seen)
+        self.register_buffer("active", predictor.active.clone())
+        self.register_buffer("seen", None if predictor.seen is None else predictor.seen.clone())
 
     log_weights: Tensor
     active: Tensor

@@ -328,7 +328,7 @@ def test_mlp_head(two_tasks):
     settings = {"head": "mlp", "width": 8, "inference": ibcl.MeanFieldVI(20, learning_rate=0.05)}
     classifier = ibcl.IBCLClassifier(**settings).fit(X, y, task=task)
     assert classifier.learner_.pooling == "routed"
-    assert classifier.learner_.knowledge.continual
+    assert not classifier.learner_.knowledge.continual
     np.testing.assert_allclose(classifier.predict_proba(X).sum(1), 1, rtol=1e-6)
     regressor = ibcl.IBCLRegressor(**settings).fit(X, X[:, 0])
     assert regressor.score(X, X[:, 0]) > 0.5

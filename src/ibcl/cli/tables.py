@@ -1,17 +1,15 @@
-"""CSV and Parquet files in and out, whole or block by block."""
+"""CSV and Parquet files in and out, whole or block by block; Parquet needs pyarrow."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from ibcl.errors import ExistsError
 from ibcl.files import atomic_output, check_target, refuse_inside_knowledge_base
@@ -63,7 +61,9 @@ def _open_blocks(
     if path.suffix.lower() == ".csv":
         dtype = dict.fromkeys(texts, str)
         return opened.enter_context(pd.read_csv(path, dtype=dtype, chunksize=rows))
-    file = opened.enter_context(pa.parquet.ParquetFile(path))
+    from pyarrow.parquet import ParquetFile
+
+    file = opened.enter_context(ParquetFile(path))
     return (batch.to_pandas() for batch in file.iter_batches(batch_size=rows))
 
 
@@ -72,11 +72,18 @@ def _check_readable(path: Path) -> None:
         raise ValueError(f"{path} must end in {' or '.join(ENDINGS)}")
     if not path.is_file():
         raise ValueError(f"{path} is not a file that exists")
+    _check_parquet(path)
     if path.suffix.lower() == ".csv":
         with _sentence_about(path), path.open(newline="", encoding="utf-8-sig") as file:
             # The reader of tables would give the second of two equal names another one.
             names = next(csv.reader(file), [])
         _refuse_repeated(pd.Index(names), path)
+
+
+def _check_parquet(path: Path) -> None:
+    """Say which package is missing, before pandas says it in many words."""
+    if path.suffix.lower() == ".parquet":
+        import_module("pyarrow.parquet")
 
 
 @contextmanager
@@ -122,6 +129,7 @@ def check_output(
         raise ValueError(f"The output {path} must end in {' or '.join(endings)}")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"The output {path} is in a folder that does not exist")
+    _check_parquet(path)
     refuse_inside_knowledge_base(path)
     for source in inputs:
         if not force and path.exists() and source.exists() and path.samefile(source):
@@ -133,20 +141,36 @@ def check_output(
 def table_writer(path: Path, force: bool) -> Iterator[Callable[[pd.DataFrame], None]]:
     """Give a function that adds rows to a new file, which appears when all are written."""
     with atomic_output(path, force) as beside, ExitStack() as opened:
-        writer: Any = None
-        schema: Any = None
+        open_file = _open_csv if path.suffix.lower() == ".csv" else _open_parquet
+        yield open_file(beside, opened)
 
-        def write(frame: pd.DataFrame) -> None:
-            nonlocal writer, schema
-            if writer is None:
-                schema = pa.Schema.from_pandas(frame, preserve_index=False)
-                kind = pa.csv.CSVWriter if path.suffix.lower() == ".csv" else None
-                kind = pa.parquet.ParquetWriter if kind is None else kind
-                writer = opened.enter_context(kind(beside, schema.remove_metadata()))
-            block = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
-            writer.write_table(block.replace_schema_metadata(None))
 
-        yield write
+def _open_csv(path: Path, opened: ExitStack) -> Callable[[pd.DataFrame], None]:
+    file = opened.enter_context(path.open("w", newline="", encoding="utf-8"))
+
+    def write(frame: pd.DataFrame) -> None:
+        # The names stand above the first rows.
+        frame.to_csv(file, index=False, header=file.tell() == 0, lineterminator="\n")
+
+    return write
+
+
+def _open_parquet(path: Path, opened: ExitStack) -> Callable[[pd.DataFrame], None]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    writer: Any = None
+    schema: Any = None
+
+    def write(frame: pd.DataFrame) -> None:
+        nonlocal writer, schema
+        if writer is None:
+            schema = pa.Schema.from_pandas(frame, preserve_index=False)
+            writer = opened.enter_context(ParquetWriter(path, schema.remove_metadata()))
+        block = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+        writer.write_table(block.replace_schema_metadata(None))
+
+    return write
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

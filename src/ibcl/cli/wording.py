@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import requires
 
 from ibcl.errors import ChangedSinceError, ExistsError, OccupiedError, reason
 from ibcl.names import printable
@@ -22,6 +23,8 @@ _ADVICE: dict[type[Exception], str] = {
 }
 # Sentences whose own way out, after the semicolon, is not one of the command line.
 _WAY_OUT_IN_PYTHON = (ChangedSinceError, OccupiedError)
+# A requirement of an extra: its package and the extra.
+_EXTRA = re.compile(r"""([\w-]+).*extra == ['"]([\w-]+)['"]""")
 _OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
@@ -44,7 +47,7 @@ def sentence(error: Exception, options: Mapping[str, str] | None = None) -> str:
     'Something went wrong inside ibcl (ZeroDivisionError: division by zero)'
     """
     if isinstance(error, ModuleNotFoundError):
-        text = f"This command needs the package {error.name!r}: install it and try again"
+        text = f"This command needs the package {error.name!r}: {_how_to_install(error.name)}"
     elif out_of_memory(error):
         text = (
             "There is not enough memory for this; use fewer rows, columns or classes, a smaller "
@@ -64,6 +67,22 @@ def sentence(error: Exception, options: Mapping[str, str] | None = None) -> str:
         text = printable(" ".join(f"{type(error).__name__}: {error}".split()))
         return f"Something went wrong inside ibcl ({text}); run `ibcl --debug ...` to see where."
     return printable(" ".join(text.split())).rstrip(".") + "."
+
+
+def _how_to_install(module: str | None) -> str:
+    """Name the extra that brings a module, where one does.
+
+    Examples
+    --------
+    >>> _how_to_install("pyarrow"), _how_to_install("elsewhere")
+    ("pip install 'ibcl[parquet]'", 'install it and try again')
+    """
+    package = (module or "").partition(".")[0].replace("_", "-").lower()
+    for requirement in requires("ibcl") or ():
+        found = _EXTRA.match(requirement)
+        if found and found[1].replace("_", "-").lower() == package:
+            return f"pip install 'ibcl[{found[2]}]'"
+    return "install it and try again"
 
 
 def out_of_memory(error: Exception) -> bool:

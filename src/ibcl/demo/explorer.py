@@ -1,7 +1,10 @@
-r"""What the page needs to make models by itself: the evidence of every task, and the test images.
+r"""What the page needs to make models by itself: gate and heads on the test images.
 
-In the browser a preference w is turned into a model as `ibcl.pooling` does it: precision
-P₀ + K Σ w_k Λ_k, mean from one Cholesky solve against P₀μ₀ + K Σ w_k η_k.
+Heads do not depend on the preference w, so in the browser a model is its K weights:
+
+    p(odd | x, w) = Σ_k w_k e_k(x) p_k(odd | x) / Σ_k w_k e_k(x).
+
+At a vertex, where one task has all the weight, it is that task's own model.
 """
 
 from __future__ import annotations
@@ -10,44 +13,39 @@ import base64
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 import ibcl
 from ibcl.demo.tasks import LEVELS, DigitTasks
-from ibcl.networks import RandomReLUFeatures
 
 
 def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
     """Return everything ``explorer.js`` computes with, ready for JSON."""
-    (features,) = (
-        layer
-        for layer in learner.network.template.children()
-        if isinstance(layer, RandomReLUFeatures)
-    )
-    evidence = [learner.knowledge.evidence(task, 0) for task in learner.tasks]
-    (prior,) = learner.knowledge.priors
-    if prior.mean.any():
-        raise ValueError("The page takes the prior's mean to be zero.")
-    rows, columns = np.tril_indices(learner.network.dimension)
+    view = learner.view
+    count = len(learner.tasks)
+    vertices = [learner.model(np.eye(count)[task]) for task in range(count)]
+    scores, heads, alone = [], [], []
+    for task in digits.tasks:
+        x = task.test.x
+        found = view.input_scores(x)
+        scores.append(_floats(found - found.amax(1, keepdim=True)))
+        heads.append(_floats(view.task_means(x)[:, :, 1].T))
+        alone.append(_floats(torch.stack([model.predict_proba(x)[:, 1] for model in vertices], 1)))
     return {
         "tasks": list(learner.tasks),
-        "dimension": learner.network.dimension,
-        "priorPrecision": float(prior.natural_parameters().precision[0]),
-        # Lower triangles, row by row.
-        "precisions": [_floats(factor.precision.numpy()[rows, columns]) for factor in evidence],
-        "linears": [_floats(factor.linear.numpy()) for factor in evidence],
-        "featureWeights": _floats(features.weight.numpy().T),
-        "featureBiases": _floats(features.bias.numpy()),
-        "centre": _floats(digits.scaling.centre),
-        "scale": digits.scaling.scale,
         "levels": LEVELS,
+        # Of every test image and task, row by row: log e_k, p_k(odd), and the same at the vertex.
+        "scores": scores,
+        "heads": heads,
+        "vertices": alone,
         "images": [_bytes(task.test_pixels * LEVELS) for task in digits.tasks],
         "odd": [_bytes(task.test.y.numpy()) for task in digits.tasks],
     }
 
 
-def _floats(values: ArrayLike) -> str:
-    return base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode()
+def _floats(values: torch.Tensor) -> str:
+    return base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
 
 
 def _bytes(values: ArrayLike) -> str:

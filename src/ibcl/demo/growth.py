@@ -17,7 +17,7 @@ def growth(digits: DigitTasks, seed: int = 0) -> dict[float, list[int]]:
     """
     stored = {}
     for threshold in THRESHOLDS:
-        learner = ibcl.IBCL(
+        learner = ibcl.IBCL.as_in_paper(
             networks.linear(PIXELS),
             priors=PRIORS,
             inference=ibcl.MeanFieldVI(epochs=5, learning_rate=0.01),
@@ -25,6 +25,6 @@ def growth(digits: DigitTasks, seed: int = 0) -> dict[float, list[int]]:
             seed=seed,
         )
         for task in digits.tasks:
-            learner.learn(*task.train, task=task.name)
+            learner.learn(task.train.x, task.train.y, task=task.name)
         stored[threshold] = [row.stored for row in learner.knowledge.report()]
     return stored

@@ -9,8 +9,6 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from ibcl.demo import figures
 from ibcl.demo.experiment import COVERAGE_DRAWS, Results
 from ibcl.demo.explorer import explorer_data
@@ -22,18 +20,19 @@ def page(results: Results, stored: Mapping[float, Sequence[int]], doubts: Sequen
     """Return the page; it needs no other file and makes no request."""
     best = results.ways[0]
     tasks = results.digits.tasks
+    drawn = {
+        "preferences": figures.accuracy_by_preference(results),
+        "front": figures.trade_off(results),
+        "growth": figures.stored_posteriors(stored, results.digits.names),
+        "doubts": figures.uncertainty_by_group(doubts),
+    }
     return Template(_file("page.html")).substitute(
-        style=_file("page.css"),
-        plotly=get_plotlyjs(),
+        style=_shared("page.css"),
         facts=_facts(results),
         images=sum(task.test.size for task in tasks),
         train=f"{sum(task.train.size for task in tasks):,}",
-        preferences=_figure(figures.accuracy_by_preference(results), "preferences"),
         costs=_costs(results),
-        front=_figure(figures.trade_off(results), "front"),
-        growth=_figure(figures.stored_posteriors(stored, results.digits.names), "growth"),
         priors=len(PRIORS),
-        doubts=_figure(figures.uncertainty_by_group(doubts), "doubts"),
         mass=f"{1 - best.learner.alpha:.0%}",
         draws=f"{COVERAGE_DRAWS:,}",
         coverage=_table(
@@ -44,8 +43,11 @@ def page(results: Results, stored: Mapping[float, Sequence[int]], doubts: Sequen
             ],
         ),
         seed=results.seed,
+        simplex=_shared("simplex.js"),
+        charts=_shared("charts.js"),
         explorer=_file("explorer.js"),
-        data=json.dumps(explorer_data(best.learner, results.digits)),
+        data=_script(explorer_data(best.learner, results.digits)),
+        figures=_script(drawn),
     )
 
 
@@ -53,14 +55,14 @@ def _file(name: str) -> str:
     return files("ibcl.demo").joinpath(name).read_text(encoding="utf-8")
 
 
-def _figure(figure: Any, name: str) -> str:
-    html: str = figure.to_html(
-        full_html=False,
-        include_plotlyjs=False,
-        div_id=f"figure-{name}",
-        config={"responsive": True, "displayModeBar": False},
-    )
-    return html
+def _shared(name: str) -> str:
+    """Return a file that the page shares with the service's explorer."""
+    return files("ibcl.serve").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _script(values: Any) -> str:
+    """Return values as JSON that may stand inside a script."""
+    return json.dumps(values).replace("<", "\\u003c")
 
 
 def _facts(results: Results) -> str:

@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ibcl.tabular import LARGEST_INPUT, CategoricalColumn, NumericColumn, Schema
+from ibcl.tabular import CategoricalColumn, NumericColumn, Schema
 
+# Far below what the schema refuses, in a sentence of its own.
+_LARGEST_INPUT = 1e6
 _NUMBERS = frozenset({int, float, type(None)})
 _WORDS = frozenset({str, type(None)})
 
@@ -59,7 +61,7 @@ class RowEncoder:
         values = np.array(numbers, dtype=np.float64).reshape(len(rows), len(self._numeric))
         missing = np.isnan(values)
         scaled = (np.where(missing, self._fill, values) - self._centre) / self._scale
-        if not (np.abs(scaled) <= LARGEST_INPUT).all():
+        if not (np.abs(scaled) <= _LARGEST_INPUT).all():
             return None
         blocks = [scaled, missing[:, self._indicated]]
         for k, places, column in self._categorical:

@@ -130,8 +130,9 @@ class Served:
     @cached_property
     def _row_encoder(self) -> RowEncoder | None:
         encoder = self.view.encoder
-        plain = isinstance(encoder, Schema) and self.view.task_incremental is None
-        return RowEncoder(encoder) if plain else None
+        if isinstance(encoder, Schema) and self.view.task_incremental is None:
+            return RowEncoder(encoder)
+        return None
 
     def encode(self, rows: Sequence[Row]) -> Tensor:
         """Turn rows by name into the network's inputs; what does not fit is refused."""
@@ -241,8 +242,9 @@ class Served:
 
     def log_likelihood(self, inputs: Tensor, labels: Tensor | None) -> Numbers:
         r"""Return log L_ik = log p_k(x_i) + log p_k(y_i | x_i), of shape (rows, tasks)."""
+        features = self.view.network.features(inputs).double()
         try:
-            result = self._scores(inputs)
+            result = self._scores(features)
         except ValueError as error:
             raise Refusal(409, str(error)) from None
         if labels is not None:

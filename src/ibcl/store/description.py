@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -275,7 +274,7 @@ def rebuild_inference(entry: InferenceEntry) -> Inference:
 
 
 def rebuild_module(
-    specification: Mapping[str, Any] | None, network: nn.Module | None, what: Path, largest: int
+    specification: Mapping[str, Any] | None, network: nn.Module | None, what: object, largest: int
 ) -> nn.Module:
     """Build the described network, if it holds no more numbers than that, or take the one given."""
     if network is not None:
@@ -314,7 +313,7 @@ def rebuild_network(folder: Storage, entry: NetworkEntry, network: nn.Module | N
         name = file_name(NETWORK, entry.frozen.sha256)
         data = folder.read(name, entry.frozen.bytes)
         check(data, entry.frozen.sha256, entry.frozen.bytes, f"{folder}/{name}")
-    what = Path(str(folder))
+    what = str(folder)
     flat = FlatNetwork(
         rebuild_module(entry.specification, network, what, entry.dimension + len(data))
     )
@@ -323,7 +322,7 @@ def rebuild_network(folder: Storage, entry: NetworkEntry, network: nn.Module | N
         try:
             restore_frozen(flat, load(data))
         except (ValueError, SafetensorError, RuntimeError) as error:
-            raise StoreError(f"{what / name} does not fit {given}: {error}.") from None
+            raise StoreError(f"{what}/{name} does not fit {given}: {error}.") from None
     if flat.fingerprint != entry.fingerprint or flat.dimension != entry.dimension:
         raise StoreError(f"{folder} was not learnt with {given}; give its own module as network=.")
     return flat.template

@@ -55,7 +55,8 @@ from ibcl.store.manifest import (
     Manifest,
     read_manifest,
 )
-from ibcl.store.storage import LOCK, LocalFolder, Storage
+from ibcl.store.remote import RemoteFolder
+from ibcl.store.storage import LOCK, LocalFolder, Storage, as_url
 
 # Also the temporary files of versions that wrote format 1.
 _OWN_FILE = re.compile(r"[0-9a-f]{64}\.safetensors(\.tmp)?")
@@ -83,8 +84,9 @@ class FolderSize(NamedTuple):
 
 
 def local(path: str | PathLike[str]) -> Storage:
-    """Return where a knowledge base of this path is kept."""
-    return LocalFolder(Path(path), SUBFOLDERS)
+    """Return where a knowledge base of this path or URL is kept."""
+    url = as_url(path)
+    return LocalFolder(Path(path), SUBFOLDERS) if url is None else RemoteFolder(url)
 
 
 def state(path: str | PathLike[str]) -> State:
@@ -102,7 +104,7 @@ def state(path: str | PathLike[str]) -> State:
         return State.FOREIGN
     if FILE_NAME in names:
         return State.KNOWLEDGE_BASE if _is_described(storage) else State.FOREIGN
-    if _foreign(names, everywhere=True):
+    if _foreign(storage, names, everywhere=True):
         return State.FOREIGN
     return State.UNFINISHED if names else State.EMPTY
 
@@ -127,14 +129,14 @@ def _is_described(storage: Storage) -> bool:
     return isinstance(contents, dict) and contents.get("kind") == KIND
 
 
-def _foreign(names: Mapping[str, bool], everywhere: bool) -> str | None:
+def _foreign(folder: Storage, names: Mapping[str, bool], everywhere: bool) -> str | None:
     """Return the first thing that saving never makes; inside of subfolders too where asked."""
     for name, plain in names.items():
         subfolder, _, file = name.rpartition("/")
         if subfolder and not everywhere:
             continue
-        # Without a manifest, a card cannot be ours: it is written after one.
-        card = name == CARD and FILE_NAME in names
+        # Beside a manifest somebody's own text is left alone; without one the folder is theirs.
+        card = name == CARD and plain and (FILE_NAME in names or _is_card(folder))
         own = _OWN_FILE.fullmatch(file) if subfolder else name in _OWN_NAMES or card
         if not plain or not (own or is_temporary(file)):
             return name
@@ -203,12 +205,16 @@ def save(
 
 def _write_card(folder: Storage, card: bytes) -> None:
     """Write the card, unless somebody wrote their own in its place."""
-    try:
-        present = folder.read(CARD, LARGEST_CARD)
-    except FileNotFoundError:
-        present = MARK.encode()
-    if present.startswith(MARK.encode()) and present != card:
+    if CARD not in folder.names() or _is_card(folder):
         folder.write(CARD, card)
+
+
+def _is_card(folder: Storage) -> bool:
+    """Tell whether the text there was written here."""
+    try:
+        return folder.read(CARD, LARGEST_CARD).startswith(MARK.encode())
+    except (StoreError, FileNotFoundError):
+        return False
 
 
 def _write_missing(folder: Storage, files: Iterable[NamedFile], trusted: set[str]) -> None:
@@ -243,7 +249,7 @@ def check_writable(
     """
     folder = local(path)
     names = folder.names()
-    foreign = _foreign(names, everywhere=FILE_NAME not in names)
+    foreign = _foreign(folder, names, everywhere=FILE_NAME not in names)
     if foreign:
         what = "no part of a knowledge base" if names[foreign] else "not a plain file"
         raise StoreError(

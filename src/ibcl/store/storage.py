@@ -1,16 +1,18 @@
 """Where a knowledge base is kept: named bytes, one of which is replaced conditionally.
 
 `Storage` is all that saving and loading ask for. `LocalFolder` is a folder of the file system;
-another kind, such as an object store with conditional writes, is one class more.
+`ibcl.store.remote` keeps one in an object store.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +24,25 @@ from ibcl.files import UNSAFE, UNSUPPORTED, put, read_regular, sync_folder, unsa
 LOCK = ".lock"
 LOCK_SECONDS = 30.0
 """How long a writer waits for another one to finish."""
+
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>/{1,2})(?P<rest>[^/].*)", re.DOTALL)
+
+
+def as_url(path: str | PathLike[str]) -> str | None:
+    """Return the URL that a path is, or None for one of the file system.
+
+    A path object has folded the two slashes of a URL into one, which is undone.
+
+    Examples
+    --------
+    >>> as_url("s3://bucket/movies"), as_url(Path("s3://bucket/movies")), as_url("movies")
+    ('s3://bucket/movies', 's3://bucket/movies', None)
+    """
+    found = _URL.fullmatch(os.fspath(path))
+    if found is None or (isinstance(path, str) and found["slashes"] == "/"):
+        return None
+    return f"{found['scheme']}://{found['rest']}"
 
 
 class Storage(Protocol):

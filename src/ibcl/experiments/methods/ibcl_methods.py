@@ -215,24 +215,27 @@ class RoutedEvidence(IBCLMethod):
         return torch.cartesian_prod(tasks, torch.arange(2))
 
     def predict_classes(self, x: Any) -> Tensor:
-        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes a task.
-
-        The head of task k is what the model of its vertex answers.
-        """
+        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes a task."""
         inputs = as_inputs(x)
-        vertices = np.eye(len(self.learner.tasks))
-        own = self.learner.predict_many(inputs, vertices).transpose(0, 1)
         joint = []
         for weights in self.preferences:
-            shares = self.learner.model(weights).routing(inputs).to(own)
-            joint.append((shares[:, :, None] * own).flatten(1))
-        return torch.stack(joint).clamp(min=torch.finfo().tiny).log()
+            model = self.learner.model(weights)
+            shares = model.routing(inputs).double()
+            predictor: Any = model.predictor
+            answers = torch.zeros(len(inputs), len(weights), 2, dtype=torch.float64)
+            for head, task in zip(predictor.heads, predictor.active.tolist(), strict=True):
+                answers[:, task] = predictor.member(inputs, task, head[None]).double()
+            joint.append((shares[:, :, None] * answers).flatten(1))
+        smallest = torch.finfo(torch.float32).tiny
+        return torch.stack(joint).float().clamp(min=smallest).log()
 
 
 class RoutedMeanField(MeanFieldIBCL):
-    """The paper's network and posteriors, with a routed barycentre instead of one.
+    """The paper's network and posteriors behind a gate.
 
-    The gate needs statistics of its own, the moments of the classes' features.
+    With tasks learnt apart and ``support=1`` every task has its own network; learnt in a chain the
+    networks are alike enough for barycentres, which support each other. The gate needs statistics
+    of its own, the moments of the classes' features.
 
     Parameters
     ----------

@@ -261,7 +261,17 @@ for _entry in (
     ),
     Registration(
         "routed_mean_field",
-        "routed IBCL (paper's network)",
+        "routed networks (mean field, apart)",
+        RoutedMeanField,
+        OURS,
+        MLP,
+        10.0,
+        {**_VARIATIONAL, "prior_std": 1.0, "support": 1.0, "temperature": 2.0, "continual": False},
+        {**_BAYES, "temperature": Range(0.7, 4.0)},
+    ),
+    Registration(
+        "routed_barycentre",
+        "routed barycentre (mean field, chain)",
         RoutedMeanField,
         OURS,
         MLP,

@@ -1,0 +1,268 @@
+"""Knowledge bases in memory and in a real S3 server: the same, also with rivals and killed writers.
+
+moto cannot be installed beside the project's own packages (it needs another python-dateutil), so
+the server runs in an environment of its own: ``make s3``, or the variable IBCL_S3_PYTHON.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+import torch
+from learners import KINDS, assert_same_learner, learn, make
+
+import ibcl
+from ibcl import store
+from ibcl.store import remote
+from ibcl.store.objects import connect
+from ibcl.store.storage import as_url
+
+HERE = Path(__file__).parent
+SERVER_PYTHON = Path(os.environ.get("IBCL_S3_PYTHON", HERE.parents[1] / ".venv-s3/bin/python"))
+
+
+def start_server(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+    if not SERVER_PYTHON.exists():
+        pytest.skip("no S3 server is installed; make one with 'make s3'")
+    server = subprocess.Popen(
+        [SERVER_PYTHON, HERE / "s3_server.py", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdout is not None
+    return server, f"http://127.0.0.1:{int(server.stdout.readline())}"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server, url = start_server()
+    yield url
+    server.kill()
+    server.wait()
+
+
+def new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        patch.setenv(name, value)
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    request = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")
+    urllib.request.urlopen(request).close()
+    return f"s3://{bucket}/some/kb"
+
+
+@pytest.fixture(params=["memory", "s3"])
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(remote, "LEASE_SECONDS", 1.0)
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}/kb"
+    return new_bucket(request.getfixturevalue("endpoint"), monkeypatch)
+
+
+@pytest.fixture
+def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(remote, "LEASE_SECONDS", 1.0)
+    return new_bucket(endpoint, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "own module"])
+def test_what_is_loaded_is_what_was_saved(kind: str, tmp_path: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    learner = learn(make(kind), kind, "ab")
+    learner.save(url)
+    learner.save(tmp_path / "kb")
+    assert_same_learner(ibcl.load(url), learner)
+    assert store.size(url) == store.size(tmp_path / "kb")
+    for key in connect(url).names():
+        assert connect(url).read(key) == (tmp_path / "kb" / key).read_bytes()
+
+
+def test_saving_loading_and_going_on(url: str, tmp_path: Path) -> None:
+    assert store.state(url) is store.State.EMPTY
+    learner = learn(make("routed"), "routed", "a")
+    learner.save(url)
+    assert store.state(url) is store.State.KNOWLEDGE_BASE
+    again = ibcl.load(url, autosave=True)
+    learn(again, "routed", "bc")
+    local = learn(make("routed"), "routed")
+    assert_same_learner(ibcl.load(url), local)
+    again.forget("b")
+    local.forget("b")
+    local.save(tmp_path / "kb")
+    expected = {str(p.relative_to(tmp_path / "kb")) for p in (tmp_path / "kb").rglob("*.*s*")}
+    assert set(connect(url).names()) == expected
+    assert ibcl.load(Path(url)).tasks == ("a", "c")
+
+
+def test_what_is_in_memory_is_where_fsspec_looks() -> None:
+    name = uuid.uuid4().hex
+    make("dense").save(f"memory://{name}")
+    assert fsspec.filesystem("memory").exists(f"/{name}/manifest.json")
+
+
+def test_a_learner_from_elsewhere_does_not_replace_it(url: str) -> None:
+    learn(make("dense"), "dense", "a").save(url)
+    with pytest.raises(ibcl.store.OccupiedError, match=r"\(a\)"):
+        make("dense").save(url)
+    first, second = ibcl.load(url), ibcl.load(url)
+    learn(first, "dense", "b").save(url)
+    with pytest.raises(ibcl.store.ChangedSinceError):
+        learn(second, "dense", "c").save(url)
+    assert ibcl.load(url).tasks == ("a", "b")
+
+
+def test_nothing_foreign_is_touched(url: str) -> None:
+    connect(url).put("thesis.txt", b"mine")
+    with pytest.raises(ibcl.StoreError, match=r"thesis\.txt"):
+        make("dense").save(url)
+    assert connect(url).names() == ["thesis.txt"]
+
+
+def test_damage_is_one_sentence(url: str) -> None:
+    learn(make("dense"), "dense", "a").save(url)
+    name = next(key for key in connect(url).names() if key.startswith("posteriors/"))
+    data = connect(url).read(name)
+    for damaged in (data[:-1], data + b"!", data[:-1] + bytes([data[-1] ^ 1])):
+        connect(url).put(name, damaged)
+        with pytest.raises(ibcl.StoreError, match="damaged"):
+            ibcl.load(url)
+    connect(url).remove(name)
+    with pytest.raises(ibcl.StoreError, match="missing"):
+        ibcl.load(url)
+    with pytest.raises(ibcl.StoreError, match="does not exist"):
+        ibcl.load(f"{url}-nowhere")
+
+
+def test_of_rivals_one_wins_each_round_and_nothing_is_lost(url: str) -> None:
+    make("apart").save(url)
+    won: list[str] = []
+    problems: list[BaseException] = []
+
+    def add(name: str) -> None:
+        x = torch.randn(20, 4, generator=torch.Generator().manual_seed(len(name)))
+        while True:
+            learner = ibcl.load(url)
+            learner.learn(x, x[:, 0] > 0, task=name)
+            try:
+                learner.save(url)
+            except (ibcl.store.ChangedSinceError, ibcl.store.BusyError):
+                continue
+            except BaseException as error:
+                problems.append(error)
+            won.append(name)
+            return
+
+    rivals = [threading.Thread(target=add, args=("x" * n,)) for n in range(1, 4)]
+    for rival in rivals:
+        rival.start()
+    for rival in rivals:
+        rival.join()
+    assert not problems
+    assert ibcl.load(url).tasks == tuple(won)
+    assert len(won) == 3
+
+
+WRITER = """
+import sys, torch, ibcl
+url = sys.argv[1]
+learner = ibcl.load(url, autosave=True)
+print("ready", flush=True)
+number = len(learner.tasks)
+while True:
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(number))
+    learner.learn(x, x[:, 0] > 0, task=f"task {number}")
+    number += 1
+    print(number, flush=True)
+    if number % 3 == 0:
+        learner.forget(learner.tasks[0])
+"""
+
+
+def test_a_killed_writer_leaves_what_it_had_finished(s3: str) -> None:
+    make("apart").save(s3)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, s3], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    acknowledged = int(writer.stdout.readline())
+    time.sleep(0.05)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
+    learner = ibcl.load(s3)
+    assert max(int(task.split()[1]) for task in learner.tasks) >= acknowledged - 1
+    model = learner.model([1 / len(learner.tasks)] * len(learner.tasks))
+    assert torch.isfinite(model.outputs(torch.randn(5, 4))).all()
+    # The next writer takes over, and leaves nothing of the killed one.
+    learner.save(s3)
+    learner.save(f"{s3}-copy")
+    assert connect(s3).names() == connect(f"{s3}-copy").names()
+
+
+def test_a_writer_that_stood_still_is_told(s3: str) -> None:
+    make("apart").save(s3)
+    slow, quick = ibcl.load(s3), ibcl.load(s3)
+    folder = remote.RemoteFolder(s3)
+    with folder.lock():
+        version = folder.version("manifest.json")
+        assert folder._lease is not None
+        folder._lease._ended.set()  # It stands still: nothing is renewed.
+        learn(quick, "apart", "a").save(s3)
+        with pytest.raises(ibcl.store.BusyError, match="stood still"):
+            folder.replace("manifest.json", b"{}", version)
+    with pytest.raises(ibcl.store.ChangedSinceError):
+        learn(slow, "apart", "b").save(s3)
+    assert ibcl.load(s3).tasks == ("a",)
+    assert ".lock" not in connect(s3).names()
+
+
+def test_a_store_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, endpoint = start_server("ignore")
+    try:
+        url = new_bucket(endpoint, monkeypatch)
+        with pytest.raises(ibcl.StoreError, match="ignores conditions"):
+            make("dense").save(url)
+        assert connect(url).names() == []
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_storage_without_conditions_is_read_and_not_written(tmp_path: Path) -> None:
+    learner = learn(make("dense"), "dense", "a")
+    learner.save(tmp_path / "kb")
+    archive = shutil.make_archive(str(tmp_path / "archive"), "zip", tmp_path, "kb")
+    url = f"zip://kb::file://{archive}"
+    found = ibcl.load(url)
+    assert_same_learner(found, learner)
+    with pytest.raises(ibcl.StoreError, match="can be read, but not written"):
+        learn(found, "dense", "b").save(url)
+
+
+def test_a_scheme_nobody_knows_is_one_sentence() -> None:
+    for use in (ibcl.load, make("dense").save):
+        with pytest.raises(ibcl.StoreError, match="nonsense"):
+            use("nonsense://kb")
+
+
+@pytest.mark.parametrize(
+    "path", ["kb", "/kb", "a:b", "s3:/bucket/kb", "./s3://x", "C:/kb", Path("a/s3:/b")]
+)
+def test_paths_stay_paths(path: str | Path) -> None:
+    assert as_url(path) is None
