@@ -104,7 +104,9 @@ def _is_piece(path: Path) -> bool:
 
 
 def _processors() -> int:
-    resources: Any = ray.cluster_resources  # type: ignore[no-untyped-call]
+    import ray
+
+    resources: Any = ray.cluster_resources
     return int(resources()["CPU"])
 
 
