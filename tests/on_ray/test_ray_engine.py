@@ -14,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-import ray
 from pieces import deadly, first_ends, poisoned, slow, square
 
 from ibcl.experiments.engine import LocalEngine, engine
@@ -43,13 +42,6 @@ def unmeasured(folder: Path) -> dict[str, bytes]:
     return {
         part.name: pd.read_parquet(part).drop(columns=[*MEASURED]).to_parquet() for part in parts
     }
-
-
-def test_an_address_without_a_cluster_is_one_sentence() -> None:
-    if ray.is_initialized():
-        pytest.skip("this process is connected already")
-    with pytest.raises(ValueError, match=r"no Ray cluster at '127\.0\.0\.1:1'"):
-        list(RayEngine("127.0.0.1:1").run(square, [1]))
 
 
 @pytest.mark.usefixtures("cluster")
