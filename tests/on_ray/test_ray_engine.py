@@ -103,8 +103,8 @@ def first_worker(folder: Path) -> int:
     raise TimeoutError("no piece has begun")
 
 
-def ended(process: int) -> bool:
-    until = time.monotonic() + 30
+def ended(process: int, seconds: float = 30) -> bool:
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
             os.kill(process, 0)
@@ -183,7 +183,9 @@ def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
     assert worker in relatives
     command.kill()
     command.wait()
-    assert all(ended(process) for process in relatives)
+    assert ended(worker)
+    # Ray's own agents look for their parent only now and then.
+    assert all(ended(process, seconds=120) for process in relatives)
 
 
 def descendants(process: int) -> set[int]:
