@@ -117,7 +117,7 @@ def test_cells_of_a_comparison_have_names_of_their_own():
     assert len({cell.name for cell in found}) == len(found)
     assert {cell.backbone for cell in found if cell.benchmark == "20news"} == {None}
     ablations = ablation_cells(["all"], ["digits"], [0])
-    assert len({cell.name for cell in ablations}) == len(ablations)
+    assert len({cell.file for cell in ablations}) == len(ablations)
 
 
 def test_report_shows_everything(tmp_path):

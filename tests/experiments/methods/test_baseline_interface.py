@@ -27,6 +27,8 @@ PREFERENCES = {
 def small(name, network=None, **settings):
     if "epochs" in options(name):
         settings = {"epochs": 2, "batch_size": 16, **settings}
+    if "width" in options(name):
+        settings = {"width": 20, **settings}
     hidden = "epochs" in options(name) and name not in LINEAR_ONLY
     usual = networks.mlp(3, hidden=4) if hidden else networks.linear(3)
     return create(name, network or usual, **settings)
