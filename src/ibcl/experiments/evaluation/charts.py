@@ -208,7 +208,7 @@ def _best_of_each_kind(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def selections(table: pd.DataFrame) -> Iterator[Chart]:
     """How much is won by looking at the test data: the four selections of IBCL's models."""
-    drawn = table.groupby("method")["selection"].transform("nunique") > 1
+    drawn = table.groupby(["benchmark", "method"])["selection"].transform("nunique") > 1
     rows = table[drawn]
     values = metrics.at_last_task(by_metric(rows, metrics.average_per_task)) if len(rows) else rows
     if len(values) == 0:
