@@ -24,7 +24,7 @@ format: .venv/complete
 # The documentation, in build/docs: built without the network, every warning an error.
 docs: .venv/docs
 	$(BIN)/python docs/concept_pictures.py
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	$(BIN)/python -m sphinx -W --keep-going --fresh-env -q docs build/docs
 	$(BIN)/python docs/check_site.py build/docs
 
 speed: .venv/complete

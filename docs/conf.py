@@ -15,7 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from reference import write_reference  # noqa: E402
 
-write_reference(HERE / "reference")
+autosummary_filename_map = write_reference(HERE / "reference")
 
 project = "ibcl"
 author = "the ibcl authors"
@@ -49,8 +49,6 @@ myst_heading_anchors = 4
 
 autosummary_generate = True
 autosummary_ignore_module_all = False
-# Two names that a file system without upper case could not tell apart.
-autosummary_filename_map = {"ibcl.pooling.Pooled": "ibcl.pooling.Pooled_class"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autoclass_content = "class"

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibcl import DiagonalGaussian, KnowledgeBase
+from ibcl.moments import Moments
 from theorems import assert_dedup_within_d, random_gaussian, random_knowledge
 
 PRIOR = DiagonalGaussian([0.0, 0.0], [1.0, 1.0])
@@ -110,6 +112,49 @@ def test_without_a_threshold_the_report_still_knows_the_distances():
     knowledge.add("a", [at(0.0, 0.0)])
     knowledge.add("b", [at(3.0, 4.0)])
     assert [row.wasserstein for row in knowledge.report()] == [(None,), (pytest.approx(5.0),)]
+
+
+def test_a_posterior_at_the_threshold_is_stored_and_one_within_it_is_not():
+    knowledge = KnowledgeBase([PRIOR], d=2.0)
+    knowledge.add("a", [at(0.0, 0.0)])
+    # W2 = √8 of two parameters: W2/√D = 2, exactly the threshold.
+    assert knowledge.add("b", [at(2.0, 2.0)]).pointers == (False,)
+    assert knowledge.add("c", [at(1.99, -1.99)]).pointers == (True,)
+
+
+def test_copies_go_their_own_way():
+    knowledge = random_knowledge("dense", tasks=2)
+    other = copy.copy(knowledge)
+    before = knowledge.evidence("task0", 0)
+    other.add("more", [random_gaussian("dense", 4, 5)])
+    assert knowledge.tasks == ("task0", "task1")
+    assert other.tasks == ("task0", "task1", "more")
+    assert len(knowledge.moments) == 2
+    assert len(other.moments) == 3
+    assert torch.equal(other.evidence("task0", 0).linear, before.linear)
+
+
+def test_a_tasks_evidence_is_the_mean_over_its_extremes():
+    knowledge = random_knowledge("dense", tasks=2, priors=3)
+    whole = knowledge.task_evidence("task1")
+    parts = [knowledge.evidence("task1", index) for index in range(3)]
+    torch.testing.assert_close(whole.linear, sum(part.linear for part in parts) / 3)
+    torch.testing.assert_close(whole.precision, sum(part.precision for part in parts) / 3)
+
+
+def test_only_posteriors_that_know_correlations_are_correlated():
+    assert random_knowledge("dense").correlated
+    assert not random_knowledge("diagonal").correlated
+
+
+def test_moments_count_among_the_bytes():
+    knowledge = KnowledgeBase([PRIOR], d=0)
+    moments = Moments.of(torch.randn(5, 2))
+    knowledge.add("a", [at(0.0, 0.0)], samples=7, updates=3, moments=moments)
+    knowledge.add("b", [at(1.0, 0.0)])
+    assert knowledge.moments == (moments, None)
+    assert knowledge.nbytes == 32 + moments.nbytes
+    assert (knowledge.record("a").samples, knowledge.record("a").updates) == (7, 3)
 
 
 @pytest.mark.parametrize(

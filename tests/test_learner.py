@@ -275,3 +275,46 @@ def test_no_preference_before_the_first_task():
 
 def test_the_flat_dimension_is_the_papers():
     assert FlatNetwork(ibcl.networks.mlp(512, hidden=64)).dimension == 32_897
+
+
+def test_tasks_without_names_are_numbered_by_the_first_number_free():
+    unnamed = learner(continual=False)
+    unnamed.learn(X, TASKS["first"])
+    unnamed.learn(X, TASKS["second"], task="task 3")
+    unnamed.learn(X, TASKS["second"])
+    unnamed.forget("task 1")
+    unnamed.learn(X, TASKS["first"])
+    assert unnamed.tasks == ("task 3", "task 4", "task 5")
+
+
+def test_a_batch_is_one_of_the_last_task_unless_it_is_told():
+    streamed = taught(continual=False)
+    before = streamed.knowledge.record("second")
+    streamed.extend(X[:10], TASKS["second"][:10])
+    assert streamed.knowledge.record("second").samples == before.samples + 10
+    assert streamed.knowledge.record("first").samples == 240
+    with pytest.raises(ValueError, match="Unknown task"):
+        streamed.extend(X, TASKS["first"], task="third")
+    with pytest.raises(ValueError, match="Unknown task"):
+        streamed.replace(X, TASKS["first"])
+    chained = taught(continual=True)
+    with pytest.raises(ValueError, match="learnt from its posteriors"):
+        chained.extend(X, TASKS["first"], task="first")
+
+
+def test_a_sample_of_weight_two_is_two_samples():
+    weights = torch.arange(240) % 3 + 1
+    weighted, repeated = learner(pooling="routed"), learner(pooling="routed")
+    weighted.learn(X, TASKS["first"], sample_weight=weights.double())
+    repeated.learn(X.repeat_interleave(weights, 0), TASKS["first"].repeat_interleave(weights))
+    ours, theirs = weighted.knowledge.stored[0], repeated.knowledge.stored[0]
+    assert_same_gaussian(ours, theirs, tolerance=1e-5)
+    counts = [k.knowledge.moments[0].counts for k in (weighted, repeated)]
+    torch.testing.assert_close(*counts)
+
+
+def test_a_learner_takes_up_only_what_says_how_it_was_learnt():
+    with pytest.raises(ValueError, match="neither how nor"):
+        ibcl.IBCL(ibcl.networks.linear(3)).restore(taught().knowledge, None)
+    with pytest.raises(ValueError, match="task_incremental must be at least 1"):
+        learner(task_incremental=0)

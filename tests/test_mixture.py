@@ -104,3 +104,29 @@ def test_far_means_do_not_cost_digits():
 def test_bad_mixtures_are_refused_in_a_sentence(make, message):
     with pytest.raises(ValueError, match=message):
         make(random_gaussian("dense", 2, 0))
+
+
+def test_weights_may_be_off_by_rounding():
+    q = random_gaussian("dense", 2, 0)
+    assert len(Mixture([0.5, 0.5 + 9e-7], [q, q]).components) == 2
+    with pytest.raises(ValueError, match="sum to 1"):
+        Mixture([0.5, 0.5 + 1.5e-6], [q, q])
+
+
+def test_a_mixture_keeps_single_precision_where_all_components_do():
+    single = DiagonalGaussian(torch.zeros(2), torch.ones(2))
+    double = DiagonalGaussian(torch.zeros(2).double(), torch.ones(2).double())
+    assert Mixture([0.5, 0.5], [single, single]).mean.dtype == torch.float32
+    assert Mixture([0.5, 0.5], [single, double]).mean.dtype == torch.float64
+    assert Mixture([0.5, 0.5], [single, single]).sample(3).dtype == torch.float32
+    assert Mixture([0.5, 0.5], [single, double]).nbytes == 16 + 16 + 32
+    assert repr(Mixture([0.5, 0.5], [single, single])) == "Mixture(components=2, dimension=2)"
+
+
+def test_the_distance_to_a_single_gaussian_is_the_average_transport():
+    ours = [DiagonalGaussian([0.0], [1.0]), DiagonalGaussian([4.0], [1.0])]
+    mixture = Mixture([0.25, 0.75], ours)
+    target = DiagonalGaussian([0.0], [1.0])
+    assert mixture.wasserstein(target) == pytest.approx(math.sqrt(0.75 * 16))
+    assert target.wasserstein(mixture) == pytest.approx(math.sqrt(0.75 * 16))
+    assert mixture.wasserstein(mixture) == pytest.approx(0, abs=1e-6)

@@ -1,8 +1,10 @@
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
-from ibcl.networks import FlatNetwork, build, linear, mlp, random_features
+from ibcl.networks import FlatNetwork, build, linear, mlp, random_features, with_backbone
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 
@@ -123,3 +125,50 @@ def test_the_start_is_seeded_and_scaled_by_the_fan_in():
 def test_bad_networks_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_many_rows_are_embedded_in_blocks_that_do_not_show():
+    network = FlatNetwork(random_features(4, 8))
+    x = torch.randn(4096 + 5, 4, generator=torch.Generator().manual_seed(1))
+    whole = network.features(x)
+    assert whole.shape == (4101, 8)
+    torch.testing.assert_close(whole[4090:], network.features(x[4090:]))
+    assert network.features(x[:0]).shape == (0, 8)
+
+
+def test_networks_say_how_wide_their_features_are():
+    assert FlatNetwork(random_features(4, 8)).columns == 8
+    assert FlatNetwork(random_features(4, 8, skip=True)).columns == 12
+    assert FlatNetwork(mlp(4)).columns == 4
+    assert FlatNetwork(Convolution()).columns is None
+    positions = FlatNetwork(linear(2, 3)).linear_head().positions
+    assert positions.tolist() == [[0, 1, 6], [2, 3, 7], [4, 5, 8]]
+    bare = FlatNetwork(nn.Linear(2, 3, bias=False)).linear_head().positions
+    assert bare.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_network_can_be_pickled_and_goes_on_the_same():
+    network = FlatNetwork(mlp(4, 3))
+    theta = torch.randn(network.dimension)
+    before = network(theta, X)
+    again = pickle.loads(pickle.dumps(network))
+    assert torch.equal(again(theta, X), before)
+
+
+def test_rows_of_another_width_are_refused_where_the_width_is_known():
+    network = FlatNetwork(linear(4))
+    network.check_width(X)
+    with pytest.raises(ValueError, match="needs rows of 4 numbers"):
+        network.check_width(X[:, :3])
+    FlatNetwork(nn.Linear(4, 1)).check_width(X[:, :3])
+
+
+def test_a_backbone_is_copied_and_frozen_in_evaluation_mode():
+    backbone = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.9), nn.BatchNorm1d(6))
+    network = FlatNetwork(with_backbone(backbone, 6, outputs=2))
+    assert network.is_linear
+    assert network.dimension == 14
+    assert torch.equal(network.features(X), network.features(X))
+    torch.testing.assert_close(network.features(X), backbone.eval()(X).detach())
+    with pytest.raises(ValueError, match="features must be"):
+        with_backbone(backbone, 0)

@@ -91,3 +91,54 @@ def test_many_preferences_are_checked_one_by_one():
     for bad in (np.array([[0.5, 0.6]]), np.array([[1.5, -0.5]]), np.array([[math.nan, 1.0]])):
         with pytest.raises(ValueError, match=r"sum to|negative|finite"):
             preference_matrix(bad, TASKS)
+
+
+@pytest.mark.parametrize("off", [9e-7, -9e-7])
+def test_rounding_is_forgiven_and_nothing_else(off):
+    weights = [0.5, 0.5 + off]
+    assert Preference.parse(weights, TASKS)["documentary"] == 0.5 + off
+    assert np.array_equal(preference_matrix(np.array([weights]), TASKS), [weights])
+    for worse in ([0.5, 0.5 + 2 * off], [0.5, 0.5 + 1.2e-6], [0.5, 0.5 - 1.2e-6]):
+        for read in (
+            lambda w: Preference.parse(w, TASKS),
+            lambda w: preference_matrix(np.array([w]), TASKS),
+        ):
+            with pytest.raises(ValueError, match="sum to 1"):
+                read(worse)
+
+
+def test_a_weight_of_exactly_zero_is_none_of_the_mistakes():
+    assert preference_matrix(np.array([[1.0, 0.0], [0.0, 1.0]]), TASKS).tolist() == [[1, 0], [0, 1]]
+    assert Preference.parse([0.0, 1.0], TASKS)["sci-fi"] == 0
+    with pytest.raises(ValueError, match="not negative"):
+        preference_matrix(np.array([[1.0, 0.0], [1 + 1e-9, -1e-9]]), TASKS)
+
+
+def test_matrices_are_read_as_they_are():
+    matrix = np.array([[0.25, 0.75]], dtype=np.float32)
+    read = preference_matrix(matrix, TASKS)
+    assert read.dtype == np.float64
+    assert read.tolist() == [[0.25, 0.75]]
+    with pytest.raises(ValueError, match="1 weights, but there are 2 tasks"):
+        preference_matrix(np.array([[1.0]]), TASKS)
+
+
+@pytest.mark.parametrize(("tasks", "n"), [(0, 1), (2, -1)])
+def test_what_cannot_be_drawn_is_refused(tasks, n):
+    with pytest.raises(ValueError, match="Cannot draw"):
+        sample_preferences(tasks, n)
+    with pytest.raises(ValueError, match="Cannot lay a grid"):
+        preference_grid(tasks, n)
+    with pytest.raises(ValueError, match="Cannot lay a grid"):
+        preference_grid(2, 0)
+    assert preference_grid(1, 3).tolist() == [[1.0]]
+    assert preference_grid(3, 1).tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
+
+
+def test_a_preference_is_a_mapping_that_can_be_a_key():
+    one, same = (Preference({"a": 0.5, "b": 0.5}) for _ in range(2))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert len(one) == 2
+    assert repr(one) == "Preference({'a': 0.5, 'b': 0.5})"
+    assert Preference.parse("a=b=0.25,c=0.75", ["a=b", "c"]).vector().tolist() == [0.25, 0.75]

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
-from scipy.stats import kstest, norm
+from scipy.stats import chi2, kstest, norm
 
+import ibcl
 from ibcl import DiagonalGaussian, HighestDensityRegion, Mixture
 from ibcl import region as region_module
 from theorems import assert_region_coverage, random_gaussian
@@ -136,3 +137,35 @@ def test_alpha_must_lie_between_0_and_1(alpha):
 def test_a_mixture_has_no_ellipsoid():
     with pytest.raises(ValueError, match="no ellipsoid"):
         HighestDensityRegion(mixture(), 0.1).sample(3, uniform=True)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_of_simulated_linear_gaussian_tasks_the_region_holds_the_truth_as_often_as_it_says(tasks):
+    """Frequentist coverage, averaged over the prior: exact where the posterior is.
+
+    How often logistic tasks do, which are approximated, timings/coverage.py says.
+    """
+    rng = np.random.default_rng(0)
+    prior = ibcl.DiagonalGaussian(torch.zeros(3).double(), torch.ones(3).double())
+    levels = []
+    for _ in range(300):
+        theta = rng.normal(size=3)
+        learner = ibcl.IBCL(
+            ibcl.networks.linear(2),
+            [prior],
+            ibcl.DenseVI(),
+            "evidence",
+            continual=False,
+            d=0,
+            likelihood=ibcl.Normal(0.5),
+        )
+        for _ in range(tasks):
+            x = rng.normal(size=(8, 2))
+            learner.learn(x, x @ theta[:2] + theta[2] + 0.5 * rng.normal(size=8))
+        q = learner.model(np.full(tasks, 1 / tasks)).distribution
+        levels.append(float(q.mahalanobis_squared(torch.tensor(theta))))
+    # All regions at once: the squared distance of the truth follows χ² with D degrees of freedom.
+    assert kstest(chi2.cdf(levels, 3), "uniform").pvalue > 0.01
+    for alpha in (0.1, 0.5):
+        held = np.mean(np.array(levels) <= chi2.ppf(1 - alpha, 3))
+        assert abs(held - (1 - alpha)) < 3 * np.sqrt(alpha * (1 - alpha) / 300)

@@ -88,3 +88,22 @@ engine = open_database("sqlite:///{tmp_path}/service.db")
 print(sqlalchemy.inspect(engine).get_table_names())
 """
     assert "alembic_version" in run(unpacked, "-c", program)
+
+
+def test_the_version_is_the_same_everywhere():
+    yaml = pytest.importorskip("yaml", reason="the citation is a YAML file")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_pre_commit_checks_what_make_checks():
+    yaml = pytest.importorskip("yaml", reason="the configuration is a YAML file")
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
+    checked = [
+        line.strip().replace("$(BIN)", ".venv/bin").removesuffix(" .")
+        for line in recipe.splitlines()[1:]
+    ]
+    assert [hook["entry"] for hook in hooks] == checked

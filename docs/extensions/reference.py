@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+OBJECTS = Path("objects")
 GROUPS = {
     "The library": [
         "ibcl",
@@ -45,37 +46,57 @@ GROUPS = {
 }
 
 
-def write_reference(folder: Path) -> None:
-    """Write the pages; those that have not changed stay untouched, so that builds are quick."""
+def write_reference(folder: Path) -> dict[str, str]:
+    """Write the pages; those that have not changed stay untouched, so that builds are quick.
+
+    Returns
+    -------
+    Other file names for classes that a file system without upper case could not tell from a
+    function, by their full names.
+    """
     folder.mkdir(exist_ok=True)
     described: set[int] = set()
+    objects: dict[str, str] = {}
     parts = ["Reference", "=========", "", "Everything public, from the docstrings.", ""]
-    wanted = {"index.rst"}
+    wanted = {Path("index.rst")}
     for title, modules in GROUPS.items():
         parts += [title, "-" * len(title), "", ".. toctree::", "   :maxdepth: 1", ""]
         for name in modules:
             parts.append(f"   {name}")
-            wanted.add(f"{name}.rst")
-            _put(folder / f"{name}.rst", _page(import_module(name), described))
+            module = import_module(name)
+            names = _new(module, described)
+            _put(folder / f"{name}.rst", _page(name, names))
+            wanted.add(Path(f"{name}.rst"))
+            objects |= {f"{name}.{own}": _file_name(name, own, names) for own in names}
         parts.append("")
     _put(folder / "index.rst", "\n".join(parts))
-    for page in folder.glob("*.rst"):
-        if page.name not in wanted:
+    wanted |= {OBJECTS / f"{name}.rst" for name in objects.values()}
+    for page in folder.rglob("*.rst"):
+        if page.relative_to(folder) not in wanted:
             page.unlink()
+    return {name: other for name, other in objects.items() if name != other}
 
 
-def _page(module: ModuleType, described: set[int]) -> str:
+def _file_name(module: str, name: str, names: list[str]) -> str:
+    clash = name != name.lower() and name.lower() in names
+    return f"{module}.{name}.class" if clash else f"{module}.{name}"
+
+
+def _new(module: ModuleType, described: set[int]) -> list[str]:
+    """Public names of a module whose objects are not described yet."""
     names = []
     for name in _public(module):
         value = getattr(module, name)
-        if inspect.ismodule(value) or id(value) in described:
-            continue
-        described.add(id(value))
-        names.append(name)
-    title = module.__name__
+        if id(value) not in described:
+            described.add(id(value))
+            names.append(name)
+    return names
+
+
+def _page(title: str, names: list[str]) -> str:
     lines = [title, "=" * len(title), "", f".. automodule:: {title}", "   :no-members:", ""]
     if names:
-        lines += [f".. currentmodule:: {title}", "", ".. autosummary::", "   :toctree: objects"]
+        lines += [f".. currentmodule:: {title}", "", ".. autosummary::", f"   :toctree: {OBJECTS}"]
         lines += ["   :nosignatures:", "", *(f"   {name}" for name in names), ""]
     return "\n".join(lines)
 
@@ -83,7 +104,7 @@ def _page(module: ModuleType, described: set[int]) -> str:
 def _public(module: ModuleType) -> list[str]:
     listed = getattr(module, "__all__", None)
     if listed is not None:
-        return sorted(name for name in listed if callable(getattr(module, name)))
+        return sorted(name for name in listed if _described_here(getattr(module, name)))
     return [
         name
         for name, value in vars(module).items()
@@ -91,6 +112,11 @@ def _public(module: ModuleType) -> list[str]:
         and (inspect.isclass(value) or inspect.isfunction(value))
         and value.__module__ == module.__name__
     ]
+
+
+def _described_here(value: object) -> bool:
+    """Whether it is a class or function of ours, not a table or another library's type."""
+    return callable(value) and str(getattr(value, "__module__", "")).startswith("ibcl")
 
 
 def _put(path: Path, text: str) -> None:

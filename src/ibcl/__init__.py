@@ -19,11 +19,19 @@ Every model comes with the smallest region of parameters that has the credibilit
 >>> thetas = model.region.sample(3)
 >>> model.region.contains(thetas)
 tensor([True, True, True])
+
+What is learnt, chosen, forgotten, saved and opened is logged by Python's `logging` under the name
+``"ibcl"``, and shown by whoever asks for it: ``logging.basicConfig(level="INFO")``, or
+``ibcl --verbose`` on the command line.
 """
 
+import logging
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+# A library is silent unless its user says otherwise.
+logging.getLogger("ibcl").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     __version__: str

@@ -49,8 +49,9 @@ class Components(NamedTuple):
 def moment_components(moments: Sequence[Moments]) -> Components:
     """Classes of all tasks as components, from their stored moments."""
     counts = torch.cat([m.counts for m in moments])
-    sizes = torch.tensor([len(m.classes) for m in moments])
-    task = torch.repeat_interleave(torch.arange(len(moments)), sizes).to(counts.device)
+    sizes = torch.tensor([len(m.classes) for m in moments], device=counts.device)
+    numbers = torch.arange(len(moments), device=counts.device)
+    task = torch.repeat_interleave(numbers, sizes)
     totals = torch.stack([m.counts.sum() for m in moments])
     within = torch.stack([m.within() for m in moments]).sum(0) / counts.sum()
     own = None
@@ -93,9 +94,9 @@ def evidence_components(evidence: Sequence[NaturalParameters], positions: Tensor
         scatters.append(whole[:-1, :-1] - count * mean[:, None] * mean)
     total = torch.stack(counts).sum()
     return Components(
-        torch.arange(len(means)),
-        torch.zeros(len(means), dtype=torch.int64),
-        torch.ones(len(means), dtype=torch.float64),
+        torch.arange(len(means), device=total.device),
+        torch.zeros(len(means), dtype=torch.int64, device=total.device),
+        torch.ones(len(means), dtype=torch.float64, device=total.device),
         torch.stack(means),
         torch.stack(scatters).sum(0) / total,
         None,

@@ -27,6 +27,7 @@ from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.many import predict_blocks
 from ibcl.model import CredalSet, Model
 from ibcl.moments import Moments
+from ibcl.names import printable
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import Routed, pooled, split_weights
 from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
@@ -113,6 +114,8 @@ class IBCL:
     encoder
         Turns a user's rows into the network's inputs and its answers into the user's classes and
         units, such as `ibcl.tabular.Schema`; kept with the learner on disk.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
 
     What is None is chosen when the first task is learnt, for the network and the data it is given
     (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
@@ -146,6 +149,7 @@ class IBCL:
         task_incremental: int | None = None,
         autosave: str | PathLike[str] | None = None,
         encoder: Encoder | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         if not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
@@ -155,7 +159,7 @@ class IBCL:
             raise ValueError(
                 f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
             )
-        flat = FlatNetwork(network)
+        flat = FlatNetwork(network, device)
         self.given = Given(
             None if priors is None else tuple(priors),
             inference,
@@ -322,6 +326,7 @@ class IBCL:
                 moments=self._moments(choices, data, result),
             )
             self._publish(knowledge, choices)
+        _log_learnt(record)
         return record
 
     def extend(
@@ -401,6 +406,7 @@ class IBCL:
             knowledge, task, result.posteriors, samples, updates + result.updates, moments
         )
         self._publish(knowledge, self._state.choices)
+        _log_learnt(record)
         return record
 
     def _read(self, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
@@ -420,7 +426,7 @@ class IBCL:
         if choices is None:
             choices = decide(self.network, data, outputs, self.given)
             for setting, reason in choices.reasons.items():
-                log.info("%s: %s", setting, reason)
+                log.info("chose %s: %s", setting, reason)
         return choices, data._replace(y=choices.likelihood.check(data.y, outputs))
 
     def _infer(
@@ -470,6 +476,55 @@ class IBCL:
             moments = before + moments
         return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
 
+    def adopt(self, other: IBCL) -> None:
+        """Add the tasks that another learner of the same settings learnt apart, as if learnt here.
+
+        Bit for bit what learning them here gives; `ibcl.merge` unites learners of other settings.
+
+        Parameters
+        ----------
+        other
+            A learner with the same network, priors, inference and likelihood.
+
+        Examples
+        --------
+        >>> import ibcl, torch
+        >>> x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+        >>> def site():
+        ...     return IBCL(ibcl.networks.linear(2), priors=[2.0], continual=False)
+        >>> here, there = site(), site()
+        >>> _ = here.learn(x, x[:, 0] > 0, task="north")
+        >>> _ = there.learn(x, x[:, 1] > 0, task="south")
+        >>> here.adopt(there)
+        >>> here.tasks
+        ('north', 'south')
+        """
+        with self._writing:
+            mine, theirs = self.knowledge, other.knowledge
+            same = (
+                self.network.fingerprint == other.network.fingerprint
+                and self.inference == other.inference
+                and self.likelihood == other.likelihood
+                and len(mine.priors) == len(theirs.priors)
+                and all(p.equal(q) for p, q in zip(mine.priors, theirs.priors, strict=True))
+            )
+            if not same or mine.continual or theirs.continual:
+                raise ValueError(
+                    "Only tasks learnt apart with the same network, priors, inference and "
+                    "likelihood can be adopted; ibcl.merge unites other learners."
+                )
+            self._check_autosave()
+            knowledge = copy.copy(mine)
+            for record, moments in zip(theirs.records, theirs.moments, strict=True):
+                knowledge.add(
+                    record.name,
+                    theirs.extremes(record.name),
+                    samples=record.samples,
+                    updates=record.updates,
+                    moments=moments,
+                )
+            self._publish(knowledge, self._state.choices)
+
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.
 
@@ -490,6 +545,7 @@ class IBCL:
             knowledge = copy.copy(self.knowledge)
             revision.forget(knowledge, task, approximation)
             self._publish(knowledge, self._state.choices)
+        log.info("forgot %s", printable(task))
 
     def save(
         self, path: str | PathLike[str], overwrite: bool = False, storage: str | None = None
@@ -687,6 +743,11 @@ class IBCL:
             scores = scores + view.label_scores(inputs, read.y)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
+
+
+def _log_learnt(record: TaskRecord) -> None:
+    name = printable(record.name)
+    log.info("learnt %s from %d samples with %d updates", name, record.samples, record.updates)
 
 
 def make_model(

@@ -108,7 +108,7 @@ def _vertex_answers(view: View, inputs: Tensor) -> Tensor:
     """What every task's own posterior answers, shape (tasks, rows, columns)."""
     routes = view.routes
     thetas = routes.posterior_means
-    tasks = torch.arange(len(thetas))
+    tasks = torch.arange(len(thetas), device=thetas.device)
     seen = routes.seen if isinstance(view.pooling, Routed) else None
     return head_means(view.network, view.answers, thetas, inputs, tasks, seen)
 
@@ -122,9 +122,8 @@ class _RoutedAnswers:
         with torch.no_grad():
             self.scores = routes.gate(view.network.features(inputs).double())
         shifted = torch.exp(self.scores - self.scores.amax(1, keepdim=True)).T
-        self.answers = head_means(
-            view.network, view.answers, heads, inputs, torch.arange(len(heads)), routes.seen
-        )
+        numbers = torch.arange(len(heads), device=heads.device)
+        self.answers = head_means(view.network, view.answers, heads, inputs, numbers, routes.seen)
         tasks, self.rows, self.columns = self.answers.shape
         self.vertices = _vertex_answers(view, inputs).float()
         weighted = shifted[:, :, None] * self.answers
@@ -132,6 +131,7 @@ class _RoutedAnswers:
         self.denominator = shifted.float().contiguous()
 
     def of(self, users: Tensor) -> Tensor:
+        users = users.to(self.numerator.device)
         result = self.numerator.new_empty(len(users), self.rows * self.columns)
         weights = users.to(self.numerator)
         step = max(1, _CACHED_NUMBERS // max(1, self.rows * self.columns))

@@ -41,7 +41,7 @@ class Mixture(Distribution):
             self.components[0].check_same_dimension(component)
         means = torch.stack([component.mean.double() for component in self.components])
         single = all(component.mean.dtype == torch.float32 for component in self.components)
-        self.mean = (self.weights @ means).to(torch.float32 if single else torch.float64)
+        self.mean = (self.weights.to(means) @ means).to(torch.float32 if single else torch.float64)
 
     def __repr__(self) -> str:
         return f"Mixture(components={len(self.components)}, dimension={self.dimension})"
@@ -54,9 +54,9 @@ class Mixture(Distribution):
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n parameter vectors; the result has shape (n, D)."""
         choice = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        draws = torch.empty(n, self.dimension, dtype=self.mean.dtype)
+        draws = torch.empty(n, self.dimension, dtype=self.mean.dtype, device=self.mean.device)
         for index, component in enumerate(self.components):
-            rows = torch.nonzero(choice == index).flatten()
+            rows = torch.nonzero(choice == index).flatten().to(draws.device)
             draws[rows] = component.sample(len(rows), generator).to(draws.dtype)
         return draws
 
@@ -65,7 +65,7 @@ class Mixture(Distribution):
         families = {type(component) for component in self.components}
         family = families.pop() if len(families) == 1 else Gaussian
         terms = family.log_probs(self.components, self.points(theta))
-        return torch.logsumexp(terms + self.weights.log(), -1)
+        return torch.logsumexp(terms + self.weights.to(terms).log(), -1)
 
     def kl(self, other: Distribution, draws: int = 10_000, seed: int = 0) -> float:
         """KL(q ‖ other) by seeded Monte Carlo; mixtures have no closed form."""

@@ -84,13 +84,15 @@ class Moments:
             What each sample counts; 1 without them.
         """
         rows = features.double()
-        numbers = torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels.long()
+        if labels is None:
+            labels = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+        numbers = labels.long().to(rows.device)
         share = rows.new_ones(len(rows)) if weights is None else weights.to(rows)
-        classes = torch.unique(numbers.to(rows.device))
+        classes = torch.unique(numbers)
         by_class = len(classes) * rows.shape[1] ** 2 <= LARGEST_BY_CLASS
         counts, means, scatters = [], [], []
         for number in classes:
-            own = numbers.to(rows.device) == number
+            own = numbers == number
             part, weight = rows[own], share[own]
             count = weight.sum()
             mean = weight @ part / count

@@ -240,10 +240,21 @@ class LinearHead(NamedTuple):
         The last column is the bias, where there is one.
         """
         outputs, columns = self.layer.weight.shape
-        weight = torch.arange(outputs * columns).reshape(outputs, columns)
+        device = self.layer.weight.device
+        weight = torch.arange(outputs * columns, device=device).reshape(outputs, columns)
         if self.layer.bias is None:
             return weight
-        return torch.cat([weight, outputs * columns + torch.arange(outputs)[:, None]], 1)
+        bias = outputs * columns + torch.arange(outputs, device=device)
+        return torch.cat([weight, bias[:, None]], 1)
+
+
+def _as_device(name: str | torch.device) -> torch.device:
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f"device must be one that torch knows, such as 'cpu' or 'cuda', not {name!r}."
+        ) from None
 
 
 class FlatNetwork:
@@ -254,6 +265,11 @@ class FlatNetwork:
     own changes it for a moment, so every thread calls a copy of its own. Copies share all that is
     not trained.
 
+    Parameters
+    ----------
+    device
+        Where to put the copy; where the module is, without one.
+
     Examples
     --------
     >>> network = FlatNetwork(linear(2))
@@ -261,10 +277,12 @@ class FlatNetwork:
     tensor([[2.5000]])
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, device: str | torch.device | None = None) -> None:
         if not isinstance(module, nn.Module):
             raise ValueError(f"network must be a torch.nn.Module, not {type(module).__name__}.")
         self._original = copy.deepcopy(module).eval()
+        if device is not None:
+            self._original.to(_as_device(device))
         self._of_thread = threading.local()
         trainable = [(n, p) for n, p in self._original.named_parameters() if p.requires_grad]
         if not trainable:

@@ -113,7 +113,7 @@ class RoutedNetworks(Predictor):
     ) -> None:
         self.network, self.likelihood = network, likelihood
         self.heads, self.gate, self.seen = heads, gate, seen
-        self.weights = weights.double()
+        self.weights = weights.double().to(heads.device)
         self.active = torch.nonzero(self.weights > 0).flatten()
         self.theta = heads.flatten()
 
@@ -150,7 +150,7 @@ class RoutedNetworks(Predictor):
 
     def member(self, x: Tensor, position: int, thetas: Tensor) -> Tensor:
         """Average of a task's head."""
-        tasks = torch.full((len(thetas),), position)
+        tasks = torch.full((len(thetas),), position, device=thetas.device)
         return self._head_means(x, thetas, tasks).mean(0)
 
     def module(self) -> nn.Module:

@@ -75,7 +75,7 @@ class HighestDensityRegion:
         for begin in range(0, self.draws, block):
             size = min(block, self.draws - begin)
             levels.append(self.q.log_prob(self.q.sample(size, generator)))
-        return float(np.quantile(torch.cat(levels).numpy(), self.alpha, method="lower"))
+        return float(np.quantile(torch.cat(levels).cpu().numpy(), self.alpha, method="lower"))
 
     @property
     def draws(self) -> int:
@@ -125,14 +125,16 @@ class HighestDensityRegion:
                 self._gaussian()
             return self.q.sample(math.ceil(n / (1 - self.alpha)), generator)[:n]
         dimension = self.q.dimension
-        directions = torch.randn(n, dimension, generator=generator, dtype=torch.float64)
+        directions = torch.randn(
+            n, dimension, generator=generator, dtype=torch.float64, device="cpu"
+        )
         directions /= directions.norm(dim=1, keepdim=True)
-        levels = torch.rand(n, generator=generator, dtype=torch.float64)
+        levels = torch.rand(n, generator=generator, dtype=torch.float64, device="cpu")
         if uniform:
             radii = math.sqrt(self.radius_squared) * levels.pow(1 / dimension)
         else:
             radii = torch.as_tensor(chi2.ppf(levels.numpy() * (1 - self.alpha), dimension)).sqrt()
-        return self.q.unwhiten(directions * radii[:, None])
+        return self.q.unwhiten((directions * radii[:, None]).to(self.q.mean.device))
 
     @cached_property
     def log_volume(self) -> float:

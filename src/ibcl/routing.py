@@ -39,7 +39,8 @@ class Routes:
         if len(tasks) == 1:
             return VERTEX.means(self.knowledge, weights[None])
         if self.rule.heads == "uniform":
-            return self.uniform_means[tasks]
+            heads = self.uniform_means
+            return heads[torch.tensor(tasks, device=heads.device)]
         return self.rule.head_means(self.knowledge, preference, tasks)
 
     @cached_property
@@ -58,7 +59,7 @@ class Routes:
         if len(moments) < len(self.knowledge.tasks):
             return None
         classes = 1 + max(int(m.classes[-1]) for m in moments)
-        mask = torch.zeros(len(moments), classes, dtype=torch.bool)
+        mask = moments[0].counts.new_zeros(len(moments), classes, dtype=torch.bool)
         for row, kept in zip(mask, moments, strict=True):
             row[kept.classes] = True
         return None if classes <= 2 or bool(mask.all()) else mask

@@ -62,7 +62,7 @@ class View:
         """Return what every task's own head answers, of shape (tasks, n, columns)."""
         routes = self.routes
         heads = routes.uniform_means
-        tasks = torch.arange(len(heads))
+        tasks = torch.arange(len(heads), device=heads.device)
         return head_means(self.network, self.answers, heads, inputs, tasks, routes.seen)
 
     def label_scores(self, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -77,7 +77,9 @@ class View:
         checked = answers.check(labels, self.network.check_inputs(inputs))
         means = self.task_means(inputs)
         if answers.classification:
-            return means[:, torch.arange(len(checked)), checked.long()].log().T
+            return (
+                means[:, torch.arange(len(checked), device=checked.device), checked.long()].log().T
+            )
         return -answers.negative_log(answers.outputs_of(means), checked).T
 
     def encode(self, x: Any, task: str | None = None) -> Tensor:

@@ -14,6 +14,7 @@ import pytest
 
 from ibcl import gaussians, likelihoods, pooling
 from ibcl.cli import app
+from ibcl.experiments import methods
 from ibcl.inference import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ TABLES: tuple[dict[str, Any], ...] = (
     likelihoods.LIKELIHOODS,
     gaussians.FAMILIES,
     METHODS,
+    methods.METHODS,
 )
 FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

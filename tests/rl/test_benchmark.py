@@ -83,6 +83,26 @@ def test_a_finished_seed_is_not_run_again_and_processes_agree_with_one(tmp_path)
     assert again[0].hypervolumes["all"] == 42.0
 
 
+def test_a_log_is_told_every_iteration_and_the_hypervolumes(tmp_path):
+    told = []
+
+    class Recording:
+        def log(self, run, step, figures):
+            told.append((run, step, dict(figures)))
+
+    (result,) = run(TINY, [3], tmp_path, preferences=3, log=Recording())
+    assert [(run, step) for run, step, _ in told] == [
+        ("seed-3/energy", 1),
+        ("seed-3/middle", 1),
+        ("seed-3/speed", 1),
+        ("seed-3", result.steps),
+    ]
+    for (_, _, figures), task in zip(told, result.tasks, strict=False):
+        assert [figures["return 1"], figures["return 2"]] == task.curve[-1][2:]
+        assert figures["KL"] >= 0
+    assert told[-1][2] == {f"hypervolume/{k}": v for k, v in result.hypervolumes.items()}
+
+
 def test_an_unknown_environment_is_one_sentence(app, tmp_path):
     arguments = ["mo-cheetah", "--seeds", "1", "--output", str(tmp_path)]
     outcome = CliRunner().invoke(app, arguments)

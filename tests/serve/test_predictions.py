@@ -142,6 +142,20 @@ def test_an_unknown_user_is_not_found(reader):
     assert answer.status_code == 404
 
 
+def test_a_model_can_be_taken_to_another_runtime(reader, learnt):
+    pytest.importorskip("onnxscript", reason="models are exported by the package 'onnxscript'")
+    runtime = pytest.importorskip("onnxruntime", reason="nothing here runs ONNX")
+    preference = {"sci-fi": 0.25, "horror": 0.75}
+    body = {"preference": preference, "format": "onnx"}
+    session = runtime.InferenceSession(reader.post("/v1/model", json=body).content)
+    frame, _ = films("horror", 6, seed=3)
+    learner = ibcl.load(learnt)
+    (outputs,) = session.run(None, {"x": learner.encoder.inputs(frame).numpy()})
+    liked = 1 / (1 + np.exp(outputs[:, 0]))
+    expected = learner.model(preference).predict_proba(frame)[:, 0]
+    assert np.allclose(liked, expected, atol=1e-5)
+
+
 def test_a_downloaded_model_predicts_the_same(reader, learnt, tmp_path):
     preference = {"sci-fi": 0.25, "horror": 0.75}
     contents = reader.post("/v1/model", json={"preference": preference}).content

@@ -116,14 +116,17 @@ def test_without_tokens_only_this_machine_is_answered(client):
         assert client.get("/v1/tasks", headers={"Host": host}).status_code == 200
 
 
-def test_every_answer_has_security_headers(client):
-    for path in ("/", "/page/explorer.js", "/v1/tasks", "/nowhere", "/v1/users/nobody/preference"):
+def test_pages_have_security_headers_and_data_is_never_stored_or_guessed_at(client):
+    for path in ("/", "/page/explorer.js", "/nowhere", "/health"):
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
-    assert client.get("/v1/tasks").headers["cache-control"] == "no-store"
+    for path in ("/v1/tasks", "/v1/users/nobody/preference", "/v1/nowhere"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
 
 
 def chunks(size):

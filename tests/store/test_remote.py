@@ -21,10 +21,12 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
-from learners import KINDS, assert_same_learner, learn, make
+from learners import KINDS, assert_same_learner, files, learn, make
+from typer.testing import CliRunner
 
 import ibcl
 from ibcl import store
+from ibcl.cli import app
 from ibcl.store import remote
 from ibcl.store.objects import connect
 from ibcl.store.storage import as_url
@@ -106,9 +108,22 @@ def test_saving_loading_and_going_on(url: str, tmp_path: Path) -> None:
     again.forget("b")
     local.forget("b")
     local.save(tmp_path / "kb")
-    expected = {str(p.relative_to(tmp_path / "kb")) for p in (tmp_path / "kb").rglob("*.*s*")}
-    assert set(connect(url).names()) == expected
+    assert set(connect(url).names()) == set(files(tmp_path / "kb"))
     assert ibcl.load(Path(url)).tasks == ("a", "c")
+
+
+def test_the_command_line_takes_urls(url: str, tmp_path: Path) -> None:
+    table = tmp_path / "task.csv"
+    table.write_text("a,b,y\n" + "\n".join(f"{n},{-n % 7},{n % 2}" for n in range(30)))
+    for arguments in (
+        ["learn", url, str(table), "--label", "y", "--width", "8"],
+        ["show", url],
+        ["score", url, str(table), "--label", "y", "--preference", "task"],
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+    assert ibcl.load(url).tasks == ("task",)
+    assert not [path for path in Path().iterdir() if path.name.endswith(":")]
 
 
 def test_what_is_in_memory_is_where_fsspec_looks() -> None:

@@ -6,6 +6,7 @@ To add a command, write a function with a docstring in a file of its own and add
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -55,6 +56,10 @@ def options(
     debug: Annotated[
         bool, typer.Option(envvar="IBCL_DEBUG", help="Show the traceback of any error.")
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", envvar="IBCL_VERBOSE", help="Say what is chosen and done."),
+    ] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,6 +92,9 @@ def options(
     """
     del debug  # Read from the context where an error is reported.
     warnings.showwarning = _one_line_warning
+    if verbose:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("ibcl").setLevel(logging.INFO)
     if threads is not None:
         os.environ["IBCL_THREADS"] = str(threads)
     for name in plugin or ():

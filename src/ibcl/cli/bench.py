@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ibcl.cli.options import EngineName, Log
+
 Benchmarks = Annotated[
     list[str],
     typer.Argument(
@@ -50,9 +52,6 @@ Asked = Annotated[
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="Where runs are computed: 'local' is this machine.")
-]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Runs at the same time [one a processor].")
 ]
@@ -73,6 +72,7 @@ def bench(
     output: Output = Path("runs"),
     engine: EngineName = "local",
     processes: Processes = None,
+    log: Log = None,
 ) -> None:
     """Run methods on benchmarks by the paper's protocol.
 
@@ -80,6 +80,7 @@ def bench(
     """
     from rich.console import Console
 
+    from ibcl.callbacks import run_log
     from ibcl.experiments.engine import engine as make_engine
     from ibcl.experiments.evaluation.protocol import Protocol
     from ibcl.experiments.evaluation.runs import (
@@ -101,7 +102,7 @@ def bench(
         preferences,
         Protocol(samples=samples, asked=asked),
     )
-    run_with_progress(cells, output, make_engine(engine, processes))
+    run_with_progress(cells, output, make_engine(engine, processes), run_log(log))
     Console().print(summary_table(read_runs(output)))
 
 
@@ -171,6 +172,7 @@ def tune(
     from ibcl.experiments.evaluation.runs import check_benchmarks, selected_contenders
     from ibcl.experiments.evaluation.tuning import as_toml, searches
     from ibcl.experiments.evaluation.tuning import tune as search
+    from ibcl.progress import progress_bar
 
     chosen = selected_contenders(methods)
     check_benchmarks(benchmarks)
@@ -179,11 +181,13 @@ def tune(
         folder = None if output is None else str(output)
         wanted = searches(benchmark, chosen, trials, memory, backbone, tasks=tasks, folder=folder)
         found = {}
-        for outcome in make_engine(engine, processes).run(search, wanted):
-            if outcome.result is None:
-                failed.append(f"{outcome.item.method} on {benchmark}: {outcome.error}")
-            else:
-                found[outcome.item] = outcome.result
+        with progress_bar(f"searches on {benchmark}", len(wanted), transient=True) as bar:
+            for outcome in make_engine(engine, processes).run(search, wanted):
+                if outcome.result is None:
+                    failed.append(f"{outcome.item.method} on {benchmark}: {outcome.error}")
+                else:
+                    found[outcome.item] = outcome.result
+                bar.advance(1)
         text = as_toml([found[item] for item in wanted if item in found])
         typer.echo(text)
         if output is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ibcl.cli.options import Json, KnowledgeBaseFolder, LabelColumn, TableFile
+from ibcl.cli.options import EngineName, Json, KnowledgeBaseFolder, LabelColumn, TableFiles
 
 if TYPE_CHECKING:
     from ibcl import IBCL
@@ -22,7 +22,7 @@ _COLUMNS = "Columns, fixed by the first task"
 
 def learn(
     knowledge_base: KnowledgeBaseFolder,
-    file: TableFile,
+    files: TableFiles,
     label: LabelColumn,
     task: Annotated[
         str | None, typer.Option(help="Name of the task.", show_default="the file's name")
@@ -195,17 +195,22 @@ def learn(
             show_default="exact",
         ),
     ] = None,
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
-    """Learn one task from a CSV or Parquet file.
+    """Learn a task from each CSV or Parquet file.
 
     The first task creates the knowledge base with the settings given; later tasks add to it, and
-    need no settings.
+    need no settings. Tasks of several files are learnt at the same time where the tasks are learnt
+    apart, with the result of learning one after another.
     """
+    from functools import partial
+
     from ibcl.cli import knowledge_bases
     from ibcl.cli.choices import choose
     from ibcl.cli.output import count, emit, progress_bar
     from ibcl.cli.tables import column, read_table
+    from ibcl.experiments.engine import engine as make_engine
     from ibcl.store import exists
 
     options = {
@@ -227,6 +232,12 @@ def learn(
     given = {name: value for name, value in options.items() if value is not None}
     if extend and replace:
         raise ValueError("Give --extend or --replace, not both")
+    file, *others = files
+    if others and (task is not None or extend or replace or validation is not None):
+        raise ValueError("--task, --extend, --replace and --validation are for a single file")
+    if len({path.stem for path in files}) < len(files):
+        raise ValueError("Two of the files have the same name, which names their tasks")
+    where = make_engine(engine)
     created = not exists(knowledge_base)
     if created and (extend or replace):
         raise ValueError(f"{knowledge_base} is not a knowledge base, so it has no task to change")
@@ -259,6 +270,14 @@ def learn(
     action = learner.extend if extend else learner.replace if replace else learner.learn
     with progress_bar(f"Learning {name}", hidden=as_json) as progress:
         record = action(frame, y, progress=progress, **settings)
+    if others and learner.knowledge.continual:
+        for path in others:
+            more, labels, weights = _read(label, sample_weight, class_weight, learner, path)
+            learner.learn(more, labels, task=path.stem, sample_weight=weights)
+    elif others:
+        from ibcl.cli.learning_apart import learn_apart
+
+        learn_apart(learner, others, partial(_read, label, sample_weight, class_weight), where)
     learner.save(knowledge_base, storage=storage)
     stored = len(learner.knowledge.stored)
     used = schema.names or ()
@@ -279,6 +298,7 @@ def learn(
     }
     verb = "Extended" if extend else "Learnt again" if replace else "Learnt"
     lines = [
+        *(f"Learnt task {other.stem!r}." for other in others),
         f"{verb} task {name!r} from {count(record.samples, 'sample')} and "
         f"{count(len(used), 'feature')}"
         + (f" with {count(record.updates, 'batch update')}." if record.updates else "."),
@@ -377,6 +397,21 @@ def _likelihood(given: Mapping[str, Any], schema: Schema) -> str | Likelihood:
     if not 0 < noise < float("inf"):
         raise ValueError(f"--noise must be positive, not {noise}")
     return ibcl.Normal(noise / schema.scale)
+
+
+def _read(
+    label: str, sample_weight: str | None, class_weight: str | None, learner: IBCL, file: Path
+) -> tuple[Any, Any, Any]:
+    """Read a file for a learner that knows the columns: its table, labels and weights."""
+    from ibcl.cli.knowledge_bases import text_columns
+    from ibcl.cli.tables import column, read_table
+    from ibcl.tabular import Schema
+
+    schema = learner.encoder
+    assert isinstance(schema, Schema)
+    frame = read_table(file, text_columns(schema, label))
+    y = column(frame, label, file)
+    return frame, y, _weights(frame, y, sample_weight, class_weight, file)
 
 
 def _weights(

@@ -8,10 +8,19 @@ from typing import Annotated
 import typer
 
 KnowledgeBaseFolder = Annotated[
-    Path, typer.Argument(metavar="KB", help="Folder of the knowledge base.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="KB",
+        help="Folder of the knowledge base, or its URL, such as s3://bucket/name.",
+        show_default=False,
+    ),
 ]
 TableFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A .csv or .parquet file.", show_default=False)
+]
+TableFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help=".csv or .parquet files.", show_default=False),
 ]
 LabelColumn = Annotated[
     str, typer.Option(help="Column with the labels.", metavar="COLUMN", show_default=False)
@@ -23,6 +32,14 @@ PreferenceList = Annotated[
         "task's name; may be repeated.",
         metavar="WEIGHTS",
         show_default=False,
+    ),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where the work is done: 'local' (this machine), 'ray', or 'ray:ADDRESS' of a running "
+        "cluster that sees the same files.",
     ),
 ]
 Samples = Annotated[
@@ -38,3 +55,10 @@ Approximation = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        help="Also tell figures to 'tensorboard:FOLDER' or 'mlflow:ADDRESS', as they become known.",
+        metavar="NAME",
+    ),
+]

@@ -52,19 +52,29 @@ def predictions_of_many(
 ) -> Iterator[pd.DataFrame]:
     """Return one row a user and row of the table, in blocks of bounded size."""
     first = 1
-    columns = 1 if schema.classes is None else len(schema.classes)
     for frame in blocks:
-        rows = np.arange(first, first + len(frame))
-        first += len(frame)
-        step = max(1, _BLOCK_NUMBERS // (len(frame) * columns))
-        for begin in range(0, len(users), step):
-            wanted = slice(begin, begin + step)
+        for wanted in user_slices(schema, len(frame), len(users)):
             values = np.asarray(learner.predict_many(frame, preferences[wanted]))
-            yield _long(schema, users.iloc[wanted], rows, values)
+            yield long_table(schema, users.iloc[wanted], first, values)
+        first += len(frame)
 
 
-def _long(schema: Schema, users: pd.Series[Any], rows: Any, values: Any) -> pd.DataFrame:
-    """Write values of shape (users, rows, columns) as one row a user and row."""
+def user_slices(schema: Schema, rows: int, users: int) -> list[slice]:
+    """Return the users whose predictions for a block of rows are made at once."""
+    columns = 1 if schema.classes is None else len(schema.classes)
+    step = max(1, _BLOCK_NUMBERS // (rows * columns))
+    return [slice(begin, min(begin + step, users)) for begin in range(0, users, step)]
+
+
+def long_table(schema: Schema, users: pd.Series[Any], first: int, values: Any) -> pd.DataFrame:
+    """Write values of shape (users, rows, columns) as one row a user and row.
+
+    Parameters
+    ----------
+    first
+        Number of the first row.
+    """
+    rows = np.arange(first, first + values.shape[1])
     names = users.to_numpy().repeat(len(rows))
     flat = values.reshape(len(names), -1)
     columns: dict[str, Any] = {"user": names, "row": np.tile(rows, len(users))}

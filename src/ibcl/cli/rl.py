@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from ibcl.cli.options import Log
+
 
 def rl(
     environment: Annotated[
@@ -49,6 +51,7 @@ def rl(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads a seed's simulator uses; steps/s are printed.")
     ] = 1,
+    log: Log = None,
 ) -> None:
     """Learn a few tasks, then generate a policy for every preference between the objectives.
 
@@ -61,6 +64,7 @@ def rl(
     if "DISPLAY" not in os.environ and find_library("EGL"):
         # MuJoCo reads this once, when it is imported, and cannot be imported if it is wrong.
         os.environ.setdefault("MUJOCO_GL", "egl")
+    from ibcl.callbacks import run_log
     from ibcl.rl.benchmark import benchmark
 
     if two_tasks and conditioned:
@@ -78,6 +82,7 @@ def rl(
         threads=threads,
         two_tasks=two_tasks,
         conditioned=conditioned,
+        log=run_log(log),
     )
     console = Console()
     console.print(Markdown(text))

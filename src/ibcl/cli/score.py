@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ibcl.cli.options import (
+    EngineName,
     Force,
     Json,
     KnowledgeBaseFolder,
@@ -36,9 +37,14 @@ def score(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A .csv or .parquet file for the users' scores.", show_default=False),
+        typer.Option(
+            help="A .csv or .parquet file for the users' scores; with --engine ray a folder of "
+            ".parquet files, named .parquet itself.",
+            show_default=False,
+        ),
     ] = None,
     samples: Samples = 0,
+    engine: EngineName = "local",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -52,12 +58,21 @@ def score(
     from ibcl.cli.predictions import scores
     from ibcl.cli.streaming import write_predictions_of_many
     from ibcl.cli.tables import column, read_table
+    from ibcl.experiments.engine import check_engine
 
     if users is not None:
         if out is None or label is not None or preference or samples:
             raise ValueError("--users needs --out, and takes no --label, --preference or --samples")
-        write_predictions_of_many(knowledge_base, file, users, out, force, as_json)
+        kind, _, address = check_engine(engine).partition(":")
+        if kind == "ray":
+            from ibcl.cli.scoring_on_ray import write_predictions_on_ray
+
+            write_predictions_on_ray(knowledge_base, file, users, out, force, as_json, address)
+        else:
+            write_predictions_of_many(knowledge_base, file, users, out, force, as_json)
         return
+    if engine != "local":
+        raise ValueError("--engine only means something with --users")
     if label is None or not preference or out is not None:
         raise ValueError(
             "Give a --label and at least one --preference; or --users and --out for the scores of "

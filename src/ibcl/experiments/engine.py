@@ -70,7 +70,7 @@ class LocalEngine:
         """Yield an outcome for every item, in the order they end."""
         if self.processes == 1 or len(items) <= 1:
             for item in items:
-                result, error = _attempt(function, item)
+                result, error = attempt(function, item)
                 yield Outcome(item, result, error)
             return
         waiting = list(reversed(range(len(items))))
@@ -147,7 +147,7 @@ def _serve(connection: Connection[Any, Any], function: Callable[[Any], Any]) -> 
             item = connection.recv()
         except (EOFError, OSError):
             return
-        connection.send(_attempt(function, item))
+        connection.send(attempt(function, item))
 
 
 def _end_with_parent() -> None:
@@ -158,7 +158,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _attempt(function: Callable[[Item], Result], item: Item) -> tuple[Result | None, str | None]:
+def attempt(function: Callable[[Item], Result], item: Item) -> tuple[Result | None, str | None]:
+    """Return the function's result, or what it raised as one text.
+
+    Examples
+    --------
+    >>> attempt(abs, -1)
+    (1, None)
+    """
     try:
         return function(item), None
     except Exception as error:
@@ -171,8 +178,27 @@ def _local(address: str, processes: int | None) -> Engine:
     return LocalEngine(processes)
 
 
-ENGINES: dict[str, Callable[[str, int | None], Engine]] = {"local": _local}
+def _ray(address: str, processes: int | None) -> Engine:
+    from ibcl.experiments.ray_engine import RayEngine
+
+    return RayEngine(address, processes)
+
+
+ENGINES: dict[str, Callable[[str, int | None], Engine]] = {"local": _local, "ray": _ray}
 """Engines by name, made from an address (what follows a colon) and a number of processes."""
+
+
+def check_engine(name: str) -> str:
+    """Return the name of an engine, with what follows a colon; refuse an unknown one.
+
+    Examples
+    --------
+    >>> check_engine("ray:auto")
+    'ray:auto'
+    """
+    if name.partition(":")[0] not in ENGINES:
+        raise ValueError(f"Unknown engine {name!r}; known are {', '.join(ENGINES)}.")
+    return name
 
 
 def engine(name: str, processes: int | None = None) -> Engine:
@@ -183,7 +209,5 @@ def engine(name: str, processes: int | None = None) -> Engine:
     >>> engine("local", 1).processes
     1
     """
-    kind, _, address = name.partition(":")
-    if kind not in ENGINES:
-        raise ValueError(f"Unknown engine {name!r}; known are {', '.join(ENGINES)}.")
+    kind, _, address = check_engine(name).partition(":")
     return ENGINES[kind](address, processes)

@@ -82,7 +82,7 @@ class BlockDiagonalNatural(NaturalParameters):
         return BlockDiagonalGaussian(mean, self.blocks, self.positions)
 
     def _matrix(self) -> Tensor:
-        precision = torch.zeros(self.dimension, self.dimension, dtype=torch.float64)
+        precision = self.blocks.new_zeros(self.dimension, self.dimension, dtype=torch.float64)
         precision[self.positions[:, :, None], self.positions[:, None, :]] = self.blocks
         return precision
 
@@ -95,8 +95,8 @@ class BlockDiagonalNatural(NaturalParameters):
     def precision_at(self, index: Tensor) -> Tensor:
         """Return the rows and columns of P at these positions, as a matrix."""
         count, size = self.positions.shape
-        place = torch.empty(self.dimension, dtype=torch.long)
-        place[self.positions.flatten()] = torch.arange(count * size)
+        place = torch.empty_like(self.positions.flatten())
+        place[self.positions.flatten()] = torch.arange(count * size, device=place.device)
         block, within = place[index] // size, place[index] % size
         entries = self.blocks[block[:, None], within[:, None], within]
         return entries * (block[:, None] == block)
@@ -114,7 +114,7 @@ class BlockDiagonalNatural(NaturalParameters):
         factors = vectors * values.clamp(min=0).sqrt()[:, None, :] * safe[:, :, None]
         scale = row_norms(factors)
         triangular = torch.linalg.qr((factors / scale.double()[..., None]).mT, mode="r").R.mT
-        rows, columns = torch.tril_indices(*triangular.shape[1:])
+        rows, columns = torch.tril_indices(*triangular.shape[1:], device=triangular.device)
         return {
             "scale": scale,
             "triangle": triangular[:, rows, columns].half(),
@@ -131,7 +131,7 @@ class BlockDiagonalNatural(NaturalParameters):
         if scale.shape != positions.shape or triangle.shape != (count, size * (size + 1) // 2):
             raise ValueError("its blocks do not fit")
         factors = scale.double()[..., None] * from_triangles(triangle, size)
-        zero = torch.zeros(dimension, dtype=torch.float64)
+        zero = scale.new_zeros(dimension, dtype=torch.float64)
         return cls(zero, factors @ factors.mT, positions)
 
 
@@ -143,7 +143,7 @@ def _partition(positions: Tensor, dimension: int) -> Tensor:
             f"shape {tuple(positions.shape)}."
         )
     whole = positions.long()
-    if not torch.equal(whole.flatten().sort().values, torch.arange(dimension)):
+    if not torch.equal(whole.flatten().sort().values, torch.arange(dimension, device=whole.device)):
         raise ValueError(f"positions must hold each of the {dimension} parameters once.")
     return whole
 
@@ -177,8 +177,10 @@ class BlockDiagonalGaussian(Gaussian):
         positions: Tensor | ArrayLike,
     ) -> None:
         self.mean = as_vector("mean", mean)
-        self.positions = _partition(torch.as_tensor(positions), self.dimension)
-        matrices = torch.as_tensor(blocks).detach()
+        self.positions = _partition(
+            torch.as_tensor(positions, device=self.mean.device), self.dimension
+        )
+        matrices = torch.as_tensor(blocks, device=self.mean.device).detach()
         if not matrices.is_floating_point():
             matrices = matrices.to(self.mean.dtype)
         count, size = self.positions.shape
@@ -197,7 +199,8 @@ class BlockDiagonalGaussian(Gaussian):
     @cached_property
     def covariance_factors(self) -> Tensor:
         """F of each block with Σ = F Fᵀ, of shape (C, B, B)."""
-        identity = torch.eye(self.positions.shape[1], dtype=torch.float64)
+        size = self.positions.shape[1]
+        identity = torch.eye(size, dtype=torch.float64, device=self.mean.device)
         factors: Tensor = torch.linalg.solve_triangular(
             self.block_cholesky.mT, identity.expand_as(self.block_cholesky), upper=True
         )
@@ -223,7 +226,7 @@ class BlockDiagonalGaussian(Gaussian):
     def natural_parameters(self) -> BlockDiagonalNatural:
         """(Pμ, P)."""
         blocks = self.blocks.double()
-        zero = torch.zeros(self.dimension, dtype=torch.float64)
+        zero = torch.zeros_like(self.mean, dtype=torch.float64)
         natural = BlockDiagonalNatural(zero, blocks, self.positions)
         linear = natural.precision_times(self.mean.double())
         return BlockDiagonalNatural(linear, blocks, self.positions)

@@ -88,7 +88,7 @@ class DenseNatural(NaturalParameters):
             return None
         scale = row_norms(factor)
         triangular = torch.linalg.qr((factor / scale.double()[:, None]).T, mode="r").R.T
-        rows, columns = torch.tril_indices(len(factor), len(factor))
+        rows, columns = torch.tril_indices(len(factor), len(factor), device=factor.device)
         return {"scale": scale, "triangle": triangular[rows, columns].half()}
 
     @classmethod
@@ -100,7 +100,7 @@ class DenseNatural(NaturalParameters):
         if triangle.shape != (dimension * (dimension + 1) // 2,):
             raise ValueError("its triangle does not fit")
         factor = scale.double()[:, None] * from_triangles(triangle[None], dimension)[0]
-        return cls(torch.zeros(dimension, dtype=torch.float64), factor @ factor.T)
+        return cls(torch.zeros_like(scale, dtype=torch.float64), factor @ factor.T)
 
     def _factor(self, unit: Tensor) -> Tensor | None:
         """B with P = B Bᵀ, weakest direction first; None where P is not positive semi-definite."""
@@ -121,8 +121,8 @@ def row_norms(factor: Tensor) -> Tensor:
 
 def from_triangles(triangles: Tensor, size: int) -> Tensor:
     """Lower triangular float64 matrices from their entries, row by row, one triangle a row."""
-    factors = torch.zeros(len(triangles), size, size, dtype=torch.float64)
-    rows, columns = torch.tril_indices(size, size)
+    factors = triangles.new_zeros(len(triangles), size, size, dtype=torch.float64)
+    rows, columns = torch.tril_indices(size, size, device=triangles.device)
     factors[:, rows, columns] = triangles.double()
     return factors
 
@@ -142,7 +142,7 @@ class DenseGaussian(Gaussian):
 
     def __init__(self, mean: Tensor | ArrayLike, precision: Tensor | ArrayLike) -> None:
         self.mean = as_vector("mean", mean)
-        matrix = torch.as_tensor(precision).detach()
+        matrix = torch.as_tensor(precision, device=self.mean.device).detach()
         if not matrix.is_floating_point():
             matrix = matrix.to(self.mean.dtype)
         if matrix.shape != (self.dimension, self.dimension):
@@ -156,7 +156,7 @@ class DenseGaussian(Gaussian):
     @cached_property
     def covariance_factor(self) -> Tensor:
         """F with Σ = F Fᵀ, namely C⁻ᵀ for the Cholesky factor C of the precision."""
-        identity = torch.eye(self.dimension, dtype=torch.float64)
+        identity = torch.eye(self.dimension, dtype=torch.float64, device=self.mean.device)
         factor: Tensor = torch.linalg.solve_triangular(
             self.precision_cholesky.T, identity, upper=True
         )

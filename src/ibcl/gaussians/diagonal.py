@@ -184,7 +184,7 @@ class DiagonalGaussian(Gaussian):
         shifts, centred = means - centre, theta - centre
         squares = centred.square() @ precisions.T - 2 * centred @ (shifts * precisions).T
         squares = squares + (shifts.square() * precisions).sum(-1)
-        constants = torch.tensor([q.log_determinant for q in members], dtype=torch.float64)
+        constants = means.new_tensor([q.log_determinant for q in members])
         return -0.5 * (squares + constants + members[0].dimension * LOG_TWO_PI)
 
     def trace_with(self, other: NaturalParameters) -> float:
@@ -207,7 +207,7 @@ class DiagonalGaussian(Gaussian):
     ) -> DiagonalGaussian:
         """Return the Gaussian with the weighted means and standard deviations."""
         stds = torch.stack([member.std for member in members])
-        shares = torch.tensor(weights, dtype=torch.float64).to(stds.dtype)
+        shares = torch.tensor(weights, dtype=torch.float64, device=stds.device).to(stds.dtype)
         return DiagonalGaussian(weighted_mean(weights, members), shares @ stds)
 
 

@@ -52,7 +52,7 @@ class Distribution(ABC):
 
     def points(self, theta: Tensor | ArrayLike) -> Tensor:
         """Read θ of shape (..., D) in float64, or refuse it."""
-        points = torch.as_tensor(theta).double()
+        points = torch.as_tensor(theta, device=self.mean.device).double()
         if points.ndim == 0 or points.shape[-1] != self.dimension:
             raise ValueError(
                 f"theta must have {self.dimension} parameters along its last axis, "
@@ -139,8 +139,11 @@ class Gaussian(Distribution):
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n parameter vectors; the result has shape (n, D)."""
-        noise = torch.randn(n, self.dimension, generator=generator, dtype=self.mean.dtype)
-        return self.unwhiten(noise)
+        # Drawn on the processor, so that a seed means the same on every device.
+        noise = torch.randn(
+            n, self.dimension, generator=generator, dtype=self.mean.dtype, device="cpu"
+        )
+        return self.unwhiten(noise.to(self.mean.device))
 
     def log_prob(self, theta: Tensor | ArrayLike) -> Tensor:
         """Log density: −½ ((θ−μ)ᵀP(θ−μ) + log|Σ| + D log 2π)."""
@@ -222,7 +225,7 @@ def barycentre(weights: Sequence[float], members: Sequence[Gaussian]) -> Gaussia
 def weighted_mean(weights: Sequence[float], members: Sequence[Gaussian]) -> Tensor:
     """Return Σ w μ in the members' own precision."""
     means = torch.stack([member.mean for member in members])
-    return torch.tensor(weights, dtype=torch.float64).to(means.dtype) @ means
+    return torch.tensor(weights, dtype=torch.float64, device=means.device).to(means.dtype) @ means
 
 
 def as_vector(name: str, values: Tensor | ArrayLike) -> Tensor:

@@ -91,7 +91,7 @@ class IndependentNatural(NaturalParameters):
 
     def precision_at(self, index: Tensor) -> Tensor:
         """Return the rows and columns of P at these positions, as a matrix."""
-        result = torch.zeros(len(index), len(index), dtype=torch.float64)
+        result = self.linear.new_zeros(len(index), len(index))
         begin = 0
         for component in self.components:
             end = begin + component.dimension
@@ -163,7 +163,7 @@ class IndependentGaussian(Gaussian):
             for number, q in enumerate(self.components)
             for name, tensor in q.tensors().items()
         }
-        return {"sizes": torch.tensor(self.sizes), **named}
+        return {"sizes": torch.tensor(self.sizes, device=self.mean.device), **named}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], dimension: int) -> Self:

@@ -43,7 +43,7 @@ class LowRankNatural(NaturalParameters):
         self.linear = linear
         self.diagonal = diagonal
         self.factor = factor
-        ones = torch.ones(factor.shape[1], dtype=torch.float64)
+        ones = factor.new_ones(factor.shape[1], dtype=torch.float64)
         self.weights = ones if weights is None else weights
 
     @property
@@ -182,7 +182,7 @@ class LowRankNatural(NaturalParameters):
         if not fits or not bool((remainder >= 0).all()):
             raise ValueError("its eigenvectors do not fit")
         return cls(
-            torch.zeros(dimension, dtype=torch.float64),
+            torch.zeros_like(remainder, dtype=torch.float64),
             scale.double().square() * remainder.double(),
             scale.float()[:, None] * factor.float(),
         )
@@ -256,7 +256,7 @@ class LowRankGaussian(Gaussian):
             )
         if not bool((self.diagonal > 0).all()):
             raise ValueError("Every entry of diagonal must be positive.")
-        columns = torch.as_tensor(factor).detach()
+        columns = torch.as_tensor(factor, device=self.mean.device).detach()
         if not columns.is_floating_point():
             columns = columns.to(self.mean.dtype)
         if columns.ndim != 2 or len(columns) != self.dimension:
@@ -293,7 +293,7 @@ class LowRankGaussian(Gaussian):
 
     def natural_parameters(self) -> LowRankNatural:
         """(Pμ, P), with the columns of F as they are."""
-        zero = torch.zeros(self.dimension, dtype=torch.float64)
+        zero = torch.zeros_like(self.mean, dtype=torch.float64)
         natural = LowRankNatural(zero, self.diagonal.double(), self.factor)
         linear = natural.precision_times(self.mean.double())
         return LowRankNatural(linear, natural.diagonal, self.factor)

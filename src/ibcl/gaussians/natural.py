@@ -145,7 +145,9 @@ class NaturalParameters(ABC):
 
     def _matrix(self) -> Tensor:
         """P as a matrix."""
-        return self.precision_times(torch.eye(self.dimension, dtype=torch.float64))
+        return self.precision_times(
+            torch.eye(self.dimension, dtype=torch.float64, device=self.linear.device)
+        )
 
     def as_diagonal(self) -> DiagonalNatural | None:
         """Return the same with the precision as a vector; None where parameters correlate."""

@@ -87,5 +87,5 @@ def weighted_extremes(
 def averaged_means(knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
     """Weighted means, for many sets of weights at once."""
     stacked = knowledge.stacked_means
-    rows = weights.reshape(*weights.shape[:-2], -1).to(stacked.dtype)
+    rows = weights.flatten(-2).to(stacked)
     return rows @ stacked.reshape(-1, knowledge.dimension)

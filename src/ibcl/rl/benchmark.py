@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ibcl.callbacks import RunLog
 from ibcl.rl.environments import make
 from ibcl.rl.experiment import even_preferences, run, train
 from ibcl.rl.figures import draw_curves, draw_frames, draw_front
@@ -27,6 +28,7 @@ def benchmark(
     threads: int = 1,
     two_tasks: bool = False,
     conditioned: bool = False,
+    log: RunLog | None = None,
 ) -> str:
     """Run or continue a benchmark and return its summary in Markdown.
 
@@ -45,7 +47,7 @@ def benchmark(
             f"{environment} has {len(objectives)} objectives, but its recipe measures "
             f"{len(plan.reference)}; use ibcl.rl.IBCRL directly."
         )
-    results = run(plan, seeds, folder / "seeds", preferences, workers, threads)
+    results = run(plan, seeds, folder / "seeds", preferences, workers, threads, log)
     command = f"ibcl rl {environment} --seeds {len(seeds)}"
     if seeds[0]:
         command += f" --first-seed {seeds[0]}"

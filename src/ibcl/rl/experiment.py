@@ -11,16 +11,21 @@ import json
 import math
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
+from multiprocessing.context import SpawnContext
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.callbacks import RunLog
+from ibcl.progress import progress_bar
 from ibcl.rl.bayesian_policy_gradient import PolicyProgress
 from ibcl.rl.checkpoint import write_atomically
 from ibcl.rl.hypervolume import hypervolume
@@ -107,10 +112,13 @@ def even_preferences(n: int, objectives: int = 2) -> NDArray[np.float64]:
 class ProgressLine:
     """Tells at intervals how a seed is doing: return, KL, hypervolume so far and time left."""
 
-    def __init__(self, recipe: Recipe, seed: int, report: Report) -> None:
+    def __init__(
+        self, recipe: Recipe, seed: int, report: Report, log: RunLog | None = None
+    ) -> None:
         self.recipe = recipe
         self.seed = seed
         self.report = report
+        self.log = log
         self.scored: list[tuple[float, ...]] = []
         self._task = ""
         self._finished = 0
@@ -128,8 +136,12 @@ class ProgressLine:
         self._finished += iterations
 
     def __call__(self, progress: PolicyProgress) -> None:
-        """Report, unless the last line is too recent."""
+        """Report, unless the last line is too recent; a log is told everything."""
         self._fresh += 1
+        if self.log is not None:
+            figures = {f"return {k}": value for k, value in enumerate(progress.returns, start=1)}
+            run = f"seed-{self.seed}/{self._task}"
+            self.log.log(run, progress.iteration, {**figures, "KL": progress.kl})
         now = time.monotonic()
         if now - self._last < SECONDS_BETWEEN_LINES or not progress.returns:
             return
@@ -162,10 +174,17 @@ def learner(recipe: Recipe, seed: int, threads: int = 1) -> IBCRL:
     )
 
 
-def train(recipe: Recipe, seed: int, folder: Path, report: Report, threads: int = 1) -> IBCRL:
+def train(
+    recipe: Recipe,
+    seed: int,
+    folder: Path,
+    report: Report,
+    threads: int = 1,
+    log: RunLog | None = None,
+) -> IBCRL:
     """Learn the tasks of a recipe, continuing from the folder's checkpoints."""
     ibcrl = learner(recipe, seed, threads)
-    line = ProgressLine(recipe, seed, report)
+    line = ProgressLine(recipe, seed, report, log)
     for stage in recipe.stages:
         if isinstance(stage, Image):
             ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
@@ -208,13 +227,20 @@ def run_seed(
     preferences: int = 200,
     threads: int = 1,
     report: Report | None = None,
+    log: RunLog | None = None,
 ) -> SeedResult:
-    """Train one seed, generate policies for evenly spread preferences, and score them."""
+    """Train one seed, generate policies for evenly spread preferences, and score them.
+
+    Parameters
+    ----------
+    log
+        Told returns and KL after every iteration, and the hypervolumes at the end.
+    """
     say = report or _print
     file = folder / f"seed-{seed}" / f"result-{preferences}.json"
     if file.exists():
         return SeedResult.load(file)
-    ibcrl = train(recipe, seed, file.parent, say, threads)
+    ibcrl = train(recipe, seed, file.parent, say, threads, log)
     wanted = even_preferences(preferences, len(recipe.reference))
     scores = {
         name: ibcrl.scores(ibcrl.means(wanted, tasks))
@@ -242,6 +268,9 @@ def run_seed(
         generation_steps=len(wanted) * ibcrl.scoring.horizon,
     )
     result.save(file)
+    if log is not None:
+        volumes = {f"hypervolume/{name}": value for name, value in result.hypervolumes.items()}
+        log.log(f"seed-{seed}", result.steps, volumes)
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.hypervolumes.items())
     say(
         f"seed {seed}  hypervolume: {figures}  ({result.steps:,} steps, "
@@ -257,21 +286,52 @@ def run(
     preferences: int = 200,
     workers: int = 1,
     threads: int = 1,
+    log: RunLog | None = None,
 ) -> list[SeedResult]:
     """Run all seeds, ``workers`` of them at a time."""
     if preferences < 2:
         raise ValueError(f"A front needs at least two preferences, not {preferences}.")
     folder.mkdir(parents=True, exist_ok=True)
     arguments = [(recipe, seed, folder, preferences, threads) for seed in seeds]
-    if workers == 1 or len(seeds) == 1:
-        return [run_seed(*each) for each in arguments]
-    # Processes, one arithmetic thread each: seeds are independent, and a network this small
-    # gains nothing from more.
-    with _one_arithmetic_thread(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        jobs = [pool.submit(run_seed, *each) for each in arguments]
-        for job in as_completed(jobs):
-            job.result()
-        return [job.result() for job in jobs]
+    with progress_bar("seeds", total=len(seeds)) as bar:
+        if workers == 1 or len(seeds) == 1:
+            results = []
+            for each in arguments:
+                results.append(run_seed(*each, bar.say, log))
+                bar.advance(1)
+            return results
+        # Processes, one arithmetic thread each: seeds are independent, and a network this small
+        # gains nothing from more.
+        context = get_context("spawn")
+        with (
+            _one_arithmetic_thread(),
+            _lines(context, bar.say) as say,
+            ProcessPoolExecutor(workers, context) as pool,
+        ):
+            jobs = [pool.submit(run_seed, *each, say, log) for each in arguments]
+            for job in as_completed(jobs):
+                job.result()
+                bar.advance(1)
+            return [job.result() for job in jobs]
+
+
+@contextmanager
+def _lines(context: SpawnContext, say: Report) -> Iterator[Report]:
+    """Give a function that says lines in this process, whichever process it is called in."""
+    with context.Manager() as manager:
+        queue = manager.Queue()
+
+        def listen() -> None:
+            for line in iter(queue.get, None):
+                say(line)
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        try:
+            yield queue.put
+        finally:
+            queue.put(None)
+            listener.join()
 
 
 class _one_arithmetic_thread:  # noqa: N801 - reads as the statement it is

@@ -173,7 +173,8 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     for index, task in enumerate(results[0].tasks):
         returns = np.mean([result.tasks[index].returns for result in results], axis=0)
         lines.append(
-            f"| {task.task} | {tuple(task.preference)} | {task.updates} | "
+            f"| {task.task} | ({', '.join(f'{weight:.3g}' for weight in task.preference)}) | "
+            f"{task.updates} | "
             f"({', '.join(f'{value:.0f}' for value in returns)}) |"
         )
     return "\n".join(lines) + "\n"

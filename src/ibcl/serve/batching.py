@@ -57,7 +57,7 @@ class Batcher(Generic[Item, Result]):
         size: Callable[[Item], int] = lambda _: 1,
         largest: int = 4096,
         wait: float = 0.001,
-        enough: int = 128,
+        enough: int = 32,
         quick: Callable[[Sequence[Item]], bool] = lambda _: False,
         waiting: int = 200_000,
     ) -> None:

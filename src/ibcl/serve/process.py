@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 
 import torch
@@ -33,6 +34,9 @@ def run(settings: Settings, host: str, port: int) -> None:
     address, taken = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     report("serving", url=f"http://{shown}:{taken}", version=service.versions.active.version)
+    # What was loaded stays until the end; looking through it for garbage would only take time.
+    gc.collect()
+    gc.freeze()
     configuration = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_keep_alive=30
     )

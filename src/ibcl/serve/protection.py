@@ -20,6 +20,7 @@ from ibcl.serve.errors import Refusal, readable
 from ibcl.serve.logs import report, report_fault
 from ibcl.serve.settings import is_loopback
 from ibcl.serve.tokens import Caller
+from ibcl.serve.tracing import tracer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,8 +32,11 @@ OPEN = frozenset({"/health", "/ready", "/", "/openapi.json"})
 _FILES = "/page/"
 _BUCKETS = 10_000
 
+TRACER = tracer()
+
+_NO_GUESSING = (b"x-content-type-options", b"nosniff")
 HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
+    _NO_GUESSING,
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -44,7 +48,8 @@ HEADERS = [
         b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
-_NOT_STORED = (b"cache-control", b"no-store")
+_OF_DATA = [_NO_GUESSING, (b"cache-control", b"no-store")]
+"""Data is shown by no browser, so that it needs no more; every header takes time."""
 
 
 class RateLimit:
@@ -89,6 +94,15 @@ class Protection:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if TRACER is None:
+            await self._handle(scope, receive, send)
+            return
+        with TRACER.start_as_current_span(scope["method"]) as span:
+            answer = await self._handle(scope, receive, send)
+            span.update_name(f"{scope['method']} {_route(scope)}")
+            span.set_attribute("http.response.status_code", answer.status)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> _Answer:
         begin = time.perf_counter()
         headers = dict(scope["headers"])
         answer = _Answer(send, scope["path"])
@@ -106,6 +120,7 @@ class Protection:
                 Refusal(500, f"Something went wrong inside the service (request {identity}).")
             )
         self._count(scope, answer, time.perf_counter() - begin, identity)
+        return answer
 
     def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         client = scope.get("client")
@@ -130,8 +145,7 @@ class Protection:
         return caller
 
     def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
-        # The path itself may hold a user's name, and be anything at all.
-        route = getattr(scope.get("route"), "path", "other")
+        route = _route(scope)
         self._service().metrics.count(route, answer.status, seconds)
         caller = scope.get("caller")
         report(
@@ -143,6 +157,11 @@ class Protection:
             milliseconds=round(1000 * seconds, 2),
             caller=caller.name if caller else None,
         )
+
+
+def _route(scope: Scope) -> str:
+    """Return the route of a request; its path may hold a user's name, and be anything at all."""
+    return str(getattr(scope.get("route"), "path", "other"))
 
 
 def _check_host(host: str) -> None:
@@ -178,14 +197,13 @@ class _Answer:
 
     def __init__(self, send: Send, path: str) -> None:
         self._send = send
-        self._stored = path == "/" or path.startswith(_FILES)
+        self._headers = _OF_DATA if path.startswith("/v1/") else HEADERS
         self.status, self._started = 0, False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self._started, self.status = True, message["status"]
-            extra = HEADERS if self._stored else [*HEADERS, _NOT_STORED]
-            message["headers"] = [*message.get("headers", []), *extra]
+            message["headers"] = [*message.get("headers", []), *self._headers]
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:

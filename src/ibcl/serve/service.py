@@ -85,6 +85,9 @@ class Service:
         self._changes: Batcher[Change, Stored | None] = Batcher(
             self.preferences.change, self._writing, largest=512, wait=settings.batch_wait
         )
+        self._reads: Batcher[str, Stored | None] = Batcher(
+            self._read, self.working, largest=512, wait=settings.batch_wait
+        )
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
@@ -121,6 +124,14 @@ class Service:
     async def change(self, change: Change) -> Stored | None:
         """Change a user's preference; when this returns, the change is on disk."""
         return await self._changes.submit(change)
+
+    async def read(self, user: str) -> Stored | None:
+        """Return what is stored of a user, read together with others asked for meanwhile."""
+        return await self._reads.submit(user)
+
+    def _read(self, users: Sequence[str]) -> list[Stored | Exception | None]:
+        known = self.preferences.read(users)
+        return [known.get(user) for user in users]
 
     def fit(self, stored: Stored, served: Served) -> Fitted:
         """Read a stored preference with the tasks of a version."""

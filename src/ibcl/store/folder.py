@@ -13,6 +13,7 @@ the first, saving again succeeds. One writer holds the folder's lock; readers ne
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,6 +58,8 @@ from ibcl.store.manifest import (
 )
 from ibcl.store.remote import RemoteFolder
 from ibcl.store.storage import LOCK, LocalFolder, Storage, as_url
+
+log = logging.getLogger("ibcl")
 
 # Also the temporary files of versions that wrote format 1.
 _OWN_FILE = re.compile(r"[0-9a-f]{64}\.safetensors(\.tmp)?")
@@ -193,6 +196,7 @@ def save(
             folder.replace(FILE_NAME, encoded, version)
         learner.storage = storage
         learner.revisions[folder.place] = manifest.checksum
+        log.info("saved %d tasks to %s", len(manifest.tasks), printable(folder))
         try:
             _clean(folder, set(manifest.names))
         except StoreError as error:
@@ -327,6 +331,7 @@ def load(
     learner.metadata = dict(manifest.metadata)
     learner.revisions[folder.place] = manifest.checksum
     learner.autosave = Path(path) if autosave else None
+    log.info("opened %s with %d tasks", printable(folder), len(manifest.tasks))
     return learner
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from ibcl.experiments.benchmarks.backbones import Backbone
 from ibcl.experiments.benchmarks.cache import FeatureCache, FloatArray, content_hash
+from ibcl.progress import progress_bar
+
+log = logging.getLogger("ibcl")
 
 BATCH = 64
 # A chunk is one file of the cache: an interrupted extraction loses at most this many inputs.
@@ -56,18 +51,7 @@ def extract(
     array, shape (rows, features)
         Features in float32.
     """
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        bar = progress.add_task(f"{title} with {backbone.name}", total=len(rows))
+    with progress_bar(f"{title} with {backbone.name}", len(rows), transient=True) as bar:
         chunks = []
         for start in range(0, len(rows), CHUNK):
             items = inputs.take(rows[start : start + CHUNK])
@@ -77,9 +61,10 @@ def extract(
                 batches = []
                 for first in range(0, len(items), BATCH):
                     batches.append(backbone.embed(items[first : first + BATCH]))
-                    progress.update(bar, advance=len(batches[-1]))
+                    bar.advance(len(batches[-1]))
                 return np.concatenate(batches)
 
             chunks.append(cache.get(key, compute))
-            progress.update(bar, completed=start + len(items))
+            bar.reach(start + len(items))
+    log.info("%s: features of %d inputs with %s", title, len(rows), backbone.name)
     return np.concatenate(chunks)

@@ -20,12 +20,15 @@ from typing import Any
 
 import pandas as pd
 
+from ibcl.callbacks import RunLog
 from ibcl.experiments import benchmarks, methods
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
 from ibcl.experiments.evaluation.contenders import Contender, contender
+from ibcl.experiments.evaluation.metrics import average_per_task
 from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.experiments.evaluation.sources import code_version
+from ibcl.progress import progress_bar
 
 STUDIES_MODULE = "ibcl.experiments.evaluation.studies"
 
@@ -227,47 +230,46 @@ def run_all(
     In this process without an engine. A cell that fails is an outcome with an error.
     """
     waiting = [cell for cell in cells if not finished(cell, folder)]
-    yield from (engine or LocalEngine(1)).run(partial(run_cell, folder), waiting)
+    yield from (engine or LocalEngine(1)).run(partial(run_cell, folder.absolute()), waiting)
 
 
-def run_with_progress(cells: Sequence[Cell], folder: Path, engine: Engine) -> None:
-    """Run all cells, showing what is done and the time left; say at the end which ones failed."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def run_with_progress(
+    cells: Sequence[Cell], folder: Path, engine: Engine, log: RunLog | None = None
+) -> None:
+    """Run all cells, showing what is done and the time left; say at the end which ones failed.
 
+    Parameters
+    ----------
+    log
+        Told the accuracy after every task of each run that ends.
+    """
     done = sum(finished(cell, folder) for cell in cells)
     write_environment(folder)
     failed = []
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    ) as progress:
-        bar = progress.add_task("runs", total=len(cells), completed=done)
+    with progress_bar("runs", total=len(cells), done=done) as bar:
         for outcome in run_all(cells, folder, engine):
             if outcome.error is None:
-                progress.console.print(f"done {outcome.item.name}", highlight=False)
+                bar.say(f"done {outcome.item.name}")
+                if log is not None and not outcome.item.study:
+                    log_accuracies(outcome.item, folder, log)
             else:
                 failed.append(outcome.item.name)
-                progress.console.print(
-                    f"failed {outcome.item.name}: {outcome.error}", highlight=False, markup=False
-                )
-            progress.advance(bar)
+                bar.say(f"failed {outcome.item.name}: {outcome.error}")
+            bar.advance(1)
     if failed:
         raise ValueError(
             f"{len(failed)} of {len(cells)} runs failed, the others are kept: {', '.join(failed)}. "
             "Give the same command again to try these again."
         )
+
+
+def log_accuracies(cell: Cell, folder: Path, log: RunLog) -> None:
+    """Tell a log the average per-task accuracy after every task, by the selection of models."""
+    found = average_per_task(read_part(folder / cell.file))
+    for task in sorted(found["task"].unique().tolist()):
+        rows = found[found["task"] == task]
+        values = zip(rows["selection"], rows["value"].tolist(), strict=True)
+        log.log(cell.name, task, {f"accuracy/{selection}": value for selection, value in values})
 
 
 def write_environment(folder: Path) -> None:

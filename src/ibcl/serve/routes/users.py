@@ -56,11 +56,10 @@ async def get_preference(request: Request, user: User) -> StoredPreference:
     """Read a user's preference, over all tasks there are now."""
     check_user(request, user)
     service = service_of(request)
-    loop = asyncio.get_running_loop()
-    known = await loop.run_in_executor(service.working, service.preferences.read, [user])
-    if user not in known:
+    stored = await service.read(user)
+    if stored is None:
         raise Refusal(404, "This user has no stored preference.")
-    return _shown(service, user, known[user])
+    return _shown(service, user, stored)
 
 
 @router.delete("/v1/users/{user}/preference", status_code=204, responses=refusals(404))
@@ -125,8 +124,7 @@ async def infer_of_user(request: Request, user: User, body: Feedback) -> Inferre
     if body.store:
         await service.change(Change(user, make, source="inferred"))
     else:
-        known = await loop.run_in_executor(service.working, service.preferences.read, [user])
-        make(known.get(user))
+        make(await service.read(user))
     return InferredPreference(
         preference=found[-1].weights,
         std=found[-1].std,

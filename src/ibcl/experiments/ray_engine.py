@@ -1,0 +1,110 @@
+"""The engine on Ray: the same pieces of work, on the processes of one machine or of many.
+
+A piece whose worker or node dies is tried again elsewhere by Ray; one that kills every worker it is
+given to is reported, and so is one that raises. Files that the work writes must lie where every
+node sees them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ibcl.experiments.engine import Item, Outcome, Result, attempt
+
+_RETRIES = 3
+
+
+class RayEngine:
+    """Workers of a Ray cluster.
+
+    Where this process is connected to a cluster already, that one is used. Otherwise a cluster of
+    this machine is started, which ends with this process, however it ends; or, with an address,
+    that one is joined, and drops this process's work when it ends.
+
+    Parameters
+    ----------
+    address
+        Of a running cluster, such as ``auto`` or ``10.0.0.1:6379``; empty for one of this machine.
+    processes
+        How many pieces run at the same time; as many as there are processors without a number.
+    """
+
+    def __init__(self, address: str = "", processes: int | None = None) -> None:
+        self.address, self.processes = address, processes
+
+    def run(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[Outcome[Item, Result]]:
+        """Yield an outcome for every item, in the order they end."""
+        import ray
+
+        connect(self.address, self.processes)
+        work: Any = ray.remote(max_retries=_RETRIES, num_cpus=1)(attempt)
+        shared = ray.put(function)
+        waiting = list(reversed(items))
+        running: dict[Any, Item] = {}
+        try:
+            while waiting or running:
+                while waiting and (self.processes is None or len(running) < self.processes):
+                    item = waiting.pop()
+                    running[work.remote(shared, item)] = item
+                ready, _ = ray.wait(list(running), fetch_local=False)
+                for reference in ready:
+                    yield _outcome(running.pop(reference), reference)
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+def _outcome(item: Item, reference: Any) -> Outcome[Item, Any]:
+    import ray
+
+    try:
+        result, error = ray.get(reference)
+    except ray.exceptions.RayTaskError as problem:
+        # What a piece raises is caught where it runs, so this one never began there.
+        return Outcome(item, None, f"It could not begin on its worker: {problem.cause}.")
+    except ray.exceptions.RayError as problem:
+        name = type(problem).__name__
+        return Outcome(item, None, f"Its worker died each of {_RETRIES + 1} times ({name}).")
+    return Outcome(item, result, error)
+
+
+def connect(address: str = "", processes: int | None = None) -> None:
+    """Join the cluster of an address, or start one on this machine; once a process."""
+    try:
+        # Nothing is reported to anybody.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+    except ImportError:
+        raise ValueError("The ray engine is not installed: pip install 'ibcl[ray]'") from None
+    if ray.is_initialized():
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if address:
+        try:
+            _check_reachable(address)
+            ray.init(address=address, **options)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"There is no Ray cluster at {address!r} ({str(error).splitlines()[0]}); start one "
+                "with 'ray start --head', or leave the address out"
+            ) from None
+    else:
+        ray.init(
+            # Whatever cluster the environment names: without an address it is this machine's.
+            address="local",
+            num_cpus=processes or os.cpu_count(),
+            include_dashboard=False,
+            **options,
+        )
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address where nobody listens; Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
