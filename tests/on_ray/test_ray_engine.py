@@ -14,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-import ray
 from pieces import deadly, first_ends, poisoned, slow, square
 
 from ibcl.experiments.engine import LocalEngine, engine
@@ -43,13 +42,6 @@ def unmeasured(folder: Path) -> dict[str, bytes]:
     return {
         part.name: pd.read_parquet(part).drop(columns=[*MEASURED]).to_parquet() for part in parts
     }
-
-
-def test_an_address_without_a_cluster_is_one_sentence() -> None:
-    if ray.is_initialized():
-        pytest.skip("this process is connected already")
-    with pytest.raises(ValueError, match=r"no Ray cluster at '127\.0\.0\.1:1'"):
-        list(RayEngine("127.0.0.1:1").run(square, [1]))
 
 
 @pytest.mark.usefixtures("cluster")
@@ -111,8 +103,8 @@ def first_worker(folder: Path) -> int:
     raise TimeoutError("no piece has begun")
 
 
-def ended(process: int) -> bool:
-    until = time.monotonic() + 30
+def ended(process: int, seconds: float = 30) -> bool:
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
             os.kill(process, 0)
@@ -191,7 +183,9 @@ def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
     assert worker in relatives
     command.kill()
     command.wait()
-    assert all(ended(process) for process in relatives)
+    assert ended(worker)
+    # Ray's own agents look for their parent only now and then.
+    assert all(ended(process, seconds=120) for process in relatives)
 
 
 def descendants(process: int) -> set[int]:

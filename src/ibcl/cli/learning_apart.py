@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import ibcl
-from ibcl.cli.portable import packed, unpacked
 from ibcl.experiments.engine import Engine
+from ibcl.store import packed, unpacked
 
 Reader = Callable[[ibcl.IBCL, Path], tuple[Any, Any, Any]]
 """Reads a file for a learner: its table, labels and weights."""

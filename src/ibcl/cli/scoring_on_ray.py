@@ -20,13 +20,13 @@ import pandas as pd
 
 from ibcl.cli.knowledge_bases import load_tabular, text_columns
 from ibcl.cli.output import count, emit
-from ibcl.cli.portable import packed, unpacked
 from ibcl.cli.predictions import long_table, user_slices
 from ibcl.cli.preferences import Users, read_users
 from ibcl.cli.tables import read_blocks
 from ibcl.errors import ExistsError
 from ibcl.experiments.ray_engine import connect
 from ibcl.files import refuse_inside_knowledge_base
+from ibcl.store import packed, unpacked
 from ibcl.tabular import Schema
 
 
@@ -53,7 +53,7 @@ def write_predictions_on_ray(
     waiting.mkdir()
     try:
         pieces = list(_pieces(schema, lengths, len(users.names)))
-        workers = min(len(pieces), max(1, int(ray.cluster_resources()["CPU"])))
+        workers = min(len(pieces), max(1, _processors()))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         scored = ray.data.from_items(pieces, override_num_blocks=len(pieces)).map_batches(
@@ -103,6 +103,13 @@ def _is_piece(path: Path) -> bool:
     return path.name.startswith("part-") and path.suffix == ".parquet" and path.is_file()
 
 
+def _processors() -> int:
+    import ray
+
+    resources: Any = ray.cluster_resources
+    return int(resources()["CPU"])
+
+
 def _pieces(schema: Schema, lengths: list[int], users: int) -> Iterator[dict[str, int]]:
     """Yield the blocks of rows and slices of users, in the order of the table."""
     number = first = 0
@@ -140,7 +147,8 @@ class Scorer:
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
         """Write the predictions of each piece."""
-        for piece in batch.itertuples():
+        pieces: Any = batch.itertuples()
+        for piece in pieces:
             self._seek(int(piece.block))
             wanted = slice(int(piece.begin), int(piece.end))
             values = self._learner.predict_many(self._frame, self._users.preferences[wanted])

@@ -208,7 +208,7 @@ def turned_start(position: Array, episode: int) -> Array:
     --------
     >>> upright = np.array([0, 0, 0.75, 1.0, 0, 0, 0])
     >>> yaws = [2 * np.rad2deg(np.arcsin(turned_start(upright, n)[6])) for n in range(1000)]
-    >>> round(min(yaws)), round(max(yaws)), abs(sum(yaws)) < 500
+    >>> round(min(yaws)), round(max(yaws)), bool(abs(sum(yaws)) < 500)
     (-50, 50, True)
     """
     half = WIDEST_YAW * (2 * ((episode * GOLDEN_RATIO) % 1) - 1) / 2

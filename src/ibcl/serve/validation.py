@@ -25,8 +25,8 @@ from ibcl.serve.settings import Settings
 LABEL = "(label)"
 LARGEST_TABLE = 400
 """Rows of a task that models are measured on; a random sample of more."""
-EXAMPLES = 4
-"""Rows of a task that the explorer shows."""
+EXAMPLES, MOST_EXAMPLES = 4, 20
+"""Rows of a task that the explorer shows, and of all tasks."""
 FRONT_STEPS = 21
 _ENDING = ".parquet"
 
@@ -127,10 +127,11 @@ class Validation:
         measured = self.measured(served)
         if measured is None:
             return []
+        each = max(1, min(EXAMPLES, MOST_EXAMPLES // len(measured.tasks)))
         return [
             {"task": task, "label": _plain(row.pop(LABEL)), "row": row}
             for task, frame in zip(measured.tasks, measured.frames, strict=True)
-            for row in _rows(frame.head(EXAMPLES), served.columns)
+            for row in _rows(frame.head(each), served.columns)
         ]
 
     def sizes(self, served: Served) -> dict[str, int]:

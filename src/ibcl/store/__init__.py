@@ -4,6 +4,7 @@ from ibcl.errors import BusyError, ChangedSinceError, ExistsError, OccupiedError
 from ibcl.store.description import digest
 from ibcl.store.folder import FolderSize, State, check_writable, exists, load, save, size, state
 from ibcl.store.models import load_model, save_model
+from ibcl.store.portable import packed, unpacked
 
 __all__ = [
     "BusyError",
@@ -18,8 +19,10 @@ __all__ = [
     "exists",
     "load",
     "load_model",
+    "packed",
     "save",
     "save_model",
     "size",
     "state",
+    "unpacked",
 ]

@@ -205,7 +205,7 @@ async function showExamples() {
   const ticked = new Set([...table.querySelectorAll("input:checked")].map((box) => Number(box.value)));
   const focused = document.activeElement?.dataset?.example;
   table.replaceChildren();
-  const titles = ["use", "task", ...overview.columns.slice(0, 3), "truth", "prediction"];
+  const titles = ["use", "task", ...overview.columns.slice(0, 2), "truth", "prediction"];
   if (rival) titles.push("B says");
   titles.push(overview.classes ? "probability" : "value", "between", "unlearnt", "undecidable");
   head(table, titles);
@@ -221,7 +221,7 @@ async function showExamples() {
     open.title = "show this input at the gate";
     open.addEventListener("click", () => { chosenRow = k; fillFields(); update(); });
     cell(row, "", "td", "text").append(open);
-    for (const column of overview.columns.slice(0, 3)) cell(row, show(example.row[column]));
+    for (const column of overview.columns.slice(0, 2)) cell(row, show(example.row[column]));
     cell(row, show(example.label));
     const guess = String(answer.predictions[k]);
     const right = guess === String(example.label);

@@ -5,15 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-import ibcl
+from ibcl.learner import IBCL
+from ibcl.store.folder import load
 from ibcl.store.objects import Objects, connect
 
 
-def packed(learner: ibcl.IBCL) -> dict[str, bytes]:
+def packed(learner: IBCL) -> dict[str, bytes]:
     """Return a learner's files by name, everything exact.
 
     Examples
     --------
+    >>> import ibcl
     >>> contents = packed(ibcl.IBCL(ibcl.networks.linear(2)))
     >>> "manifest.json" in contents, unpacked(contents).tasks
     (True, ())
@@ -28,14 +30,14 @@ def packed(learner: ibcl.IBCL) -> dict[str, bytes]:
     return contents
 
 
-def unpacked(contents: Mapping[str, bytes]) -> ibcl.IBCL:
+def unpacked(contents: Mapping[str, bytes]) -> IBCL:
     """Return the learner that `packed` made this of."""
     url = f"memory://{uuid.uuid4().hex}"
     place = connect(url)
     for name, data in contents.items():
         place.put(name, data)
     try:
-        return ibcl.load(url)
+        return load(url)
     finally:
         _clear(place)
 
