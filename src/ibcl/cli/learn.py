@@ -271,9 +271,9 @@ def learn(
     with progress_bar(f"Learning {name}", hidden=as_json) as progress:
         record = action(frame, y, progress=progress, **settings)
     if others and learner.knowledge.continual:
-        for other in others:
-            more, labels, weights = _read(label, sample_weight, class_weight, learner, other)
-            learner.learn(more, labels, task=other.stem, sample_weight=weights)
+        for path in others:
+            more, labels, weights = _read(label, sample_weight, class_weight, learner, path)
+            learner.learn(more, labels, task=path.stem, sample_weight=weights)
     elif others:
         from ibcl.cli.learning_apart import learn_apart
 
@@ -298,7 +298,7 @@ def learn(
     }
     verb = "Extended" if extend else "Learnt again" if replace else "Learnt"
     lines = [
-        *(f"Learnt task {other.stem!r}." for other in others),
+        *(f"Learnt task {path.stem!r}." for path in others),
         f"{verb} task {name!r} from {count(record.samples, 'sample')} and "
         f"{count(len(used), 'feature')}"
         + (f" with {count(record.updates, 'batch update')}." if record.updates else "."),

@@ -53,7 +53,8 @@ def write_predictions_on_ray(
     waiting.mkdir()
     try:
         pieces = list(_pieces(schema, lengths, len(users.names)))
-        workers = min(len(pieces), max(1, int(ray.cluster_resources()["CPU"])))
+        cluster: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        workers = min(len(pieces), max(1, int(cluster["CPU"])))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         scored = ray.data.from_items(pieces, override_num_blocks=len(pieces)).map_batches(
@@ -73,6 +74,10 @@ def write_predictions_on_ray(
         console = Console(stderr=True)
         for _ in track(batches, "Scoring", total=len(pieces), console=console, disable=as_json):
             pass
+        # What a worker was at when it was killed.
+        for path in list(waiting.iterdir()):
+            if not _is_piece(path):
+                path.unlink()
         if output.exists():
             shutil.rmtree(output)
         os.replace(waiting, output)
@@ -140,13 +145,14 @@ class Scorer:
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
         """Write the predictions of each piece."""
-        for piece in batch.itertuples():
-            self._seek(int(piece.block))
-            wanted = slice(int(piece.begin), int(piece.end))
+        numbers = batch[["number", "block", "first", "begin", "end"]].to_numpy(dtype=int)
+        for number, block, first, begin, end in numbers.tolist():
+            self._seek(block)
+            wanted = slice(begin, end)
             values = self._learner.predict_many(self._frame, self._users.preferences[wanted])
             names = self._users.names.iloc[wanted]
-            table = long_table(self._schema, names, int(piece.first), np.asarray(values))
-            target = self._folder / f"part-{int(piece.number):08}.parquet"
+            table = long_table(self._schema, names, first, np.asarray(values))
+            target = self._folder / f"part-{number:08}.parquet"
             # A worker that dies leaves no half of a file, and another writes the same one.
             beside = target.with_suffix(f".{uuid.uuid4().hex}")
             table.to_parquet(beside, index=False)

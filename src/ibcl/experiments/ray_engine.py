@@ -42,7 +42,7 @@ class RayEngine:
         import ray
 
         connect(self.address, self.processes)
-        work = ray.remote(max_retries=_RETRIES, num_cpus=1)(attempt)
+        work: Any = ray.remote(max_retries=_RETRIES, num_cpus=1)(attempt)
         shared = ray.put(function)
         waiting = list(reversed(items))
         running: dict[Any, Item] = {}
