@@ -23,10 +23,10 @@ def deadly(number: int) -> int:
     return number
 
 
-def slow(folder: Path, number: int) -> int:
+def slow(folder: Path, number: int, seconds: float = 1.0) -> int:
     """Say where it runs, and take a while."""
     (folder / f"{number}-{os.getpid()}").touch()
-    time.sleep(1.0)
+    time.sleep(seconds)
     return number
 
 

@@ -136,8 +136,13 @@ def remove() -> None:
 
 remover = threading.Thread(target=remove)
 remover.start()
-found = sorted(outcome.result for outcome in RayEngine().run(partial(slow, folder), range(4)))
+work = partial(slow, folder, seconds=3.0)
+found = sorted(outcome.result for outcome in RayEngine().run(work, range(4)))
 remover.join()
+# The cluster itself may take a while to notice.
+until = time.monotonic() + 60
+while len([node for node in ray.nodes() if node["Alive"]]) > 1 and time.monotonic() < until:
+    time.sleep(0.1)
 assert len([node for node in ray.nodes() if node["Alive"]]) == 1
 print(found, len(list(folder.iterdir())))
 ray.shutdown()

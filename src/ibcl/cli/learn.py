@@ -298,7 +298,7 @@ def learn(
     }
     verb = "Extended" if extend else "Learnt again" if replace else "Learnt"
     lines = [
-        *(f"Learnt task {other.stem!r}." for other in others),
+        *(f"Learnt task {path.stem!r}." for path in others),
         f"{verb} task {name!r} from {count(record.samples, 'sample')} and "
         f"{count(len(used), 'feature')}"
         + (f" with {count(record.updates, 'batch update')}." if record.updates else "."),

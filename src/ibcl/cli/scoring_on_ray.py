@@ -20,13 +20,13 @@ import pandas as pd
 
 from ibcl.cli.knowledge_bases import load_tabular, text_columns
 from ibcl.cli.output import count, emit
+from ibcl.store import packed, unpacked
 from ibcl.cli.predictions import long_table, user_slices
 from ibcl.cli.preferences import Users, read_users
 from ibcl.cli.tables import read_blocks
 from ibcl.errors import ExistsError
 from ibcl.experiments.ray_engine import connect
 from ibcl.files import refuse_inside_knowledge_base
-from ibcl.store import packed, unpacked
 from ibcl.tabular import Schema
 
 
@@ -53,7 +53,8 @@ def write_predictions_on_ray(
     waiting.mkdir()
     try:
         pieces = list(_pieces(schema, lengths, len(users.names)))
-        workers = min(len(pieces), max(1, _processors()))
+        cluster: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        workers = min(len(pieces), max(1, int(cluster["CPU"])))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         scored = ray.data.from_items(pieces, override_num_blocks=len(pieces)).map_batches(
@@ -73,6 +74,10 @@ def write_predictions_on_ray(
         console = Console(stderr=True)
         for _ in track(batches, "Scoring", total=len(pieces), console=console, disable=as_json):
             pass
+        # What a worker was at when it was killed.
+        for path in list(waiting.iterdir()):
+            if not _is_piece(path):
+                path.unlink()
         if output.exists():
             shutil.rmtree(output)
         os.replace(waiting, output)
@@ -101,13 +106,6 @@ def _check_folder(output: Path, force: bool) -> None:
 
 def _is_piece(path: Path) -> bool:
     return path.name.startswith("part-") and path.suffix == ".parquet" and path.is_file()
-
-
-def _processors() -> int:
-    import ray
-
-    resources: Any = ray.cluster_resources
-    return int(resources()["CPU"])
 
 
 def _pieces(schema: Schema, lengths: list[int], users: int) -> Iterator[dict[str, int]]:
@@ -147,14 +145,14 @@ class Scorer:
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
         """Write the predictions of each piece."""
-        pieces: Any = batch.itertuples()
-        for piece in pieces:
-            self._seek(int(piece.block))
-            wanted = slice(int(piece.begin), int(piece.end))
+        numbers = batch[["number", "block", "first", "begin", "end"]].to_numpy(dtype=int)
+        for number, block, first, begin, end in numbers.tolist():
+            self._seek(block)
+            wanted = slice(begin, end)
             values = self._learner.predict_many(self._frame, self._users.preferences[wanted])
             names = self._users.names.iloc[wanted]
-            table = long_table(self._schema, names, int(piece.first), np.asarray(values))
-            target = self._folder / f"part-{int(piece.number):08}.parquet"
+            table = long_table(self._schema, names, first, np.asarray(values))
+            target = self._folder / f"part-{number:08}.parquet"
             # A worker that dies leaves no half of a file, and another writes the same one.
             beside = target.with_suffix(f".{uuid.uuid4().hex}")
             table.to_parquet(beside, index=False)
