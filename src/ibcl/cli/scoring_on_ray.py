@@ -20,13 +20,13 @@ import pandas as pd
 
 from ibcl.cli.knowledge_bases import load_tabular, text_columns
 from ibcl.cli.output import count, emit
-from ibcl.store import packed, unpacked
 from ibcl.cli.predictions import long_table, user_slices
 from ibcl.cli.preferences import Users, read_users
 from ibcl.cli.tables import read_blocks
 from ibcl.errors import ExistsError
 from ibcl.experiments.ray_engine import connect
 from ibcl.files import refuse_inside_knowledge_base
+from ibcl.store import packed, unpacked
 from ibcl.tabular import Schema
 
 
