@@ -179,7 +179,7 @@ def test_classes_that_the_first_task_lacks(succeed, sun):
     assert result["classes"] == ["bad", "good", "great"]
 
 
-def test_the_papers_setting(succeed, sun, rain):
+def test_an_mlp_with_several_priors(succeed, sun, rain):
     arguments = ("--label", "verdict", "--network", "mlp", "--hidden", "8,4", "--epochs", 2)
     first = succeed("learn", "kb", sun, *arguments, "--priors", "2,3", "--validation", rain)
     assert first["updates"] > 0
@@ -187,7 +187,15 @@ def test_the_papers_setting(succeed, sun, rain):
     settings = succeed("show", "kb")["settings"]
     assert settings["network hidden"] == [8, 4]
     assert settings["pooling"] == "routed"
+    assert settings["tasks learnt"] == "isolated"
+
+
+def test_the_papers_setting(succeed, sun):
+    arguments = ("--label", "verdict", "--network", "mlp", "--hidden", "4", "--epochs", 2)
+    succeed("learn", "kb", sun, *arguments, "--pooling", "wasserstein", "--priors", "2.5")
+    settings = succeed("show", "kb")["settings"]
     assert settings["tasks learnt"] == "one after another"
+    assert settings["d"] == 0.012
 
 
 def test_forgetting_is_as_if_never_learnt(succeed, knowledge_base, rain):
