@@ -35,11 +35,11 @@ wheel: .venv/complete
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable ".[demo]"
+	$(INSTALL) --editable .
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[demo,parquet,bench,rl,serve,postgres,movies,remote,ray,dev]"
+	$(INSTALL) --editable ".[parquet,bench,rl,serve,postgres,movies,remote,ray,dev]"
 	touch $@
 
 # A real S3 server for the tests; apart, because it needs other versions than the project does.

@@ -84,7 +84,6 @@ def test_every_public_name_works_without_extras(tmp_path):
     ("arguments", "extra"),
     [
         (["learn", "kb", "table.parquet", "--label", "y"], "parquet"),
-        (["demo"], "demo"),
         (["tune", "digits"], "bench"),
         (["serve", "kb"], "serve"),
     ],
