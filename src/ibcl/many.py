@@ -117,15 +117,11 @@ class _RoutedAnswers:
     """Gate and heads on some rows, ready for any number of preferences."""
 
     def __init__(self, view: View, inputs: Tensor) -> None:
-        routes = view.routes
-        heads = routes.uniform_means
-        with torch.no_grad():
-            self.scores = routes.gate(view.network.features(inputs).double())
+        self.view, self.inputs = view, inputs
+        self.scores = view.input_scores(inputs)
         shifted = torch.exp(self.scores - self.scores.amax(1, keepdim=True)).T
-        numbers = torch.arange(len(heads), device=heads.device)
-        self.answers = head_means(view.network, view.answers, heads, inputs, numbers, routes.seen)
+        self.answers = view.task_means(inputs)
         tasks, self.rows, self.columns = self.answers.shape
-        self.vertices = _vertex_answers(view, inputs).float()
         weighted = shifted[:, :, None] * self.answers
         self.numerator = weighted.reshape(tasks, self.rows * self.columns).float()
         self.denominator = shifted.float().contiguous()
@@ -145,7 +141,9 @@ class _RoutedAnswers:
                 self._mend(users[begin : begin + step], shares, answer)
         answers = result.view(len(users), self.rows, self.columns)
         vertex = (users > 0).sum(1) == 1
-        answers[vertex] = self.vertices[users[vertex].argmax(1)]
+        if bool(vertex.any()):
+            own = _vertex_answers(self.view, self.inputs).float()
+            answers[vertex] = own[users[vertex].argmax(1)]
         return answers
 
     def _mend(self, users: Tensor, shares: Tensor, answer: Tensor) -> None:
