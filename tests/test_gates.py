@@ -104,6 +104,27 @@ def test_novelty_is_the_distance_to_the_nearest_class(make):
     assert 0.5 < float(near.mean()) < 1.5
 
 
+def test_rows_beyond_a_block_are_answered_as_if_alone(monkeypatch):
+    gate = quadratic_gate(moment_components(moments()), GateSettings(2.0, 0.1, own=0.3))
+    x = probes().double()
+    whole = gate(x)
+    monkeypatch.setattr("ibcl.gates._BLOCK", 2 * gate.means.numel() + 1)
+    torch.testing.assert_close(gate(x), whole)
+    torch.testing.assert_close(gate(x[-1:]), whole[-1:])
+
+
+def test_far_from_the_origin_distances_keep_their_digits():
+    """Features of size 1e4 with a spread of 1, in single precision, as exported modules have it."""
+    shifted = [
+        Moments.of(features_and_labels(k)[0] + 1e4, features_and_labels(k)[1]) for k in range(3)
+    ]
+    settings = GateSettings(2.0, 0.1, own=0.3)
+    gate = quadratic_gate(moment_components(moments()), settings)
+    far = quadratic_gate(moment_components(shifted), settings).float()
+    x = probes().double()
+    torch.testing.assert_close(far((x + 1e4).float()).double(), gate(x), rtol=0.02, atol=0.05)
+
+
 @pytest.mark.parametrize("continual", [True, False])
 def test_the_gate_from_evidence_holds_the_moments_of_the_raw_data(continual):
     """For a linear-Gaussian task every sample has the same curvature, so they are plain moments."""

@@ -7,6 +7,7 @@ from scipy.stats import chi2
 from torch.distributions import MultivariateNormal
 
 import ibcl
+from ibcl.gates import Gate
 from ibcl.gaussians import IndependentGaussian
 from kinds import (
     CASES,
@@ -331,13 +332,23 @@ def test_heads_may_be_pooled_by_the_barycentre(kind):
     torch.testing.assert_close(own[1], apart.knowledge.extremes("b")[0].mean)
 
 
-def test_classes_have_covariances_of_their_own_where_tasks_have_different_ones_or_if_asked():
+def gate_of_two_tasks(features: int, **settings) -> Gate:
+    made = ibcl.IBCL(ibcl.networks.linear(features), pooling=ibcl.Routed(**settings))
+    for number in range(2):
+        generator = torch.Generator().manual_seed(number)
+        made.learn(torch.randn(30, features, generator=generator), torch.arange(30) % 2)
+    return made.view.routes.gate
+
+
+def test_classes_have_covariances_of_their_own_where_these_are_small_or_tasks_differ_or_if_asked():
     assert taught("different classes").view.routes.gate.is_linear is False
-    assert taught("shared classes").view.routes.gate.is_linear is True
-    asked = teach(learner("shared classes", pooling=ibcl.Routed(gate="classes")), "shared classes")
-    assert asked.view.routes.gate.is_linear is False
-    assert asked.view.routes.gate.temperature == 3.0
-    assert_credal_bounds_contain_predictions(asked, X)
+    assert gate_of_two_tasks(4).is_linear is False
+    assert gate_of_two_tasks(400).is_linear is True
+    assert gate_of_two_tasks(400, gate="classes").is_linear is False
+    for kind in ("shared classes", "different classes"):
+        asked = teach(learner(kind, pooling=ibcl.Routed(gate="moments")), kind)
+        assert asked.view.routes.gate.is_linear is True
+        assert_credal_bounds_contain_predictions(asked, X)
 
 
 def test_moments_are_kept_where_they_are_worth_their_bytes():

@@ -47,6 +47,8 @@ GATES = ("auto", "moments", "classes", "evidence")
 HEADS = ("uniform", "preference")
 # The rule that gives back a task's posterior at its vertex.
 VERTEX = WassersteinPooling()
+# Numbers in the classes' covariances up to which a matrix product for each is no burden.
+_SMALL_COVARIANCES = 2**19
 # Moments are kept beside posteriors where they take at most so many times their bytes.
 _MOMENTS_TO_POSTERIORS = 2.5
 
@@ -64,11 +66,12 @@ class Routed:
     temperature
         t of the gate; the gate's own default where None.
     gate
-        ``"moments"`` of the classes' features, stored with every task; ``"classes"``, the same with
-        a covariance of its own for every class, which costs a matrix product a class;
-        ``"evidence"``, which needs nothing stored but a linear head with bias; ``"auto"`` takes
-        moments where a task has them, and covariances of their own where tasks have different
-        classes.
+        ``"moments"`` of the classes' features, stored with every task, with one covariance for all
+        of them; ``"classes"``, the same with a covariance of its own for every class, which costs a
+        matrix product a class and is a little more accurate; ``"evidence"``, which needs nothing
+        stored but a linear head with bias. ``"auto"`` takes moments where every task has them:
+        with covariances of their own where tasks have different classes or the products are small
+        (up to about 150 features in 10 tasks of two classes), else with one covariance.
     heads
         ``"uniform"``: supported by all tasks alike, made once a task. ``"preference"``: supported
         as the preference says, one solve a task and preference.
@@ -217,7 +220,9 @@ class Routed:
             components = moment_components(moments)
             alike = all(torch.equal(m.classes, moments[0].classes) for m in moments)
             different = not alike and int(components.label.max()) > 1
-            if self.gate == "classes" or (different and components.own is not None):
+            own = components.own
+            worthwhile = own is not None and (different or own.numel() <= _SMALL_COVARIANCES)
+            if self.gate == "classes" or (self.gate == "auto" and worthwhile):
                 return quadratic_gate(components, self._tempered(QUADRATIC))
             return linear_gate(components, self._tempered(LINEAR_FROM_MOMENTS))
         if not has_bias(network) or not knowledge.correlated:
