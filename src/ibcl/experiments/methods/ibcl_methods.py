@@ -289,7 +289,7 @@ class RoutedClasses(IBCLMethod):
                 f"output for every class; a {type(network).__name__} cannot be."
             )
         wide = networks.build({**specification, "outputs": at_least("classes", classes, 2)})
-        rule = _routed(support, temperature, "moments", "uniform")
+        rule = _routed(support, temperature, "classes", "uniform")
         super().__init__(wide, OneVsRestVI(), **{**rule, "likelihood": "one_vs_rest", **settings})
         self.columns = torch.empty(0, 2, dtype=torch.long)
 

@@ -210,6 +210,16 @@ for _entry in (
         "routed", "routed evidence", RoutedEvidence, OURS, LINEAR, 1.0, _FROM_MOMENTS, _ROUTED
     ),
     Registration(
+        "routed_covariances",
+        "routed evidence, classes' covariances",
+        RoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        {**_FROM_MOMENTS, "temperature": 2.5, "gate": "classes"},
+        _ROUTED,
+    ),
+    Registration(
         "routed_per_preference",
         "routed evidence, heads per preference",
         RoutedEvidence,
@@ -256,7 +266,7 @@ for _entry in (
         OURS,
         LINEAR,
         1.0,
-        {**_FROM_MOMENTS, "temperature": 3.0},
+        {**_FROM_MOMENTS, "temperature": 2.5},
         _ROUTED,
     ),
     Registration(
