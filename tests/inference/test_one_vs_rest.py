@@ -135,3 +135,8 @@ def test_a_learner_chooses_it_by_name():
     )
     learner.learn(X, LABELS, task="a")
     assert float((learner.model([1.0]).predict(X) == LABELS).float().mean()) > 0.9
+
+
+def test_a_rank_is_refused_rather_than_ignored():
+    with pytest.raises(ValueError, match=r"has no rank.*DenseVI\(rank=8\)"):
+        ibcl.OneVsRestVI(rank=8)

@@ -37,6 +37,8 @@ _COPIES = 4
 class OneVsRestVI(DenseVI):
     """The full-covariance posterior of each class against the rest, with `DenseVI`'s settings.
 
+    All but ``rank``: every class keeps its whole covariance.
+
     Examples
     --------
     >>> from ibcl.gaussians import DiagonalGaussian
@@ -48,6 +50,14 @@ class OneVsRestVI(DenseVI):
     >>> [round(weight, 2) for weight in result.posteriors[0].mean[[0, 2]].tolist()]
     [-0.73, 0.73]
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rank is not None:
+            raise ValueError(
+                f"OneVsRestVI keeps the whole covariance of every class and has no rank, here "
+                f"{self.rank}; DenseVI(rank={self.rank}) with likelihood='categorical' has."
+            )
 
     def infer(
         self,
