@@ -104,6 +104,17 @@ class _AnswersByPreference:
         return torch.stack(found)
 
 
+def _room_for(users: int, numbers: int, device: torch.device) -> Tensor:
+    """Return a tensor that is not filled yet.
+
+    Where it can, numpy asks for large arrays in huge pages, which torch does not. Touching the
+    memory of millions of answers for the first time page by page takes as long as the products.
+    """
+    if device.type != "cpu":
+        return torch.empty(users, numbers, device=device)
+    return torch.from_numpy(np.empty((users, numbers), dtype=np.float32))
+
+
 def _vertex_answers(view: View, inputs: Tensor) -> Tensor:
     """What every task's own posterior answers, shape (tasks, rows, columns)."""
     routes = view.routes
@@ -128,7 +139,7 @@ class _RoutedAnswers:
 
     def of(self, users: Tensor) -> Tensor:
         users = users.to(self.numerator.device)
-        result = self.numerator.new_empty(len(users), self.rows * self.columns)
+        result = _room_for(len(users), self.rows * self.columns, self.numerator.device)
         weights = users.to(self.numerator)
         step = max(1, _CACHED_NUMBERS // max(1, self.rows * self.columns))
         for begin in range(0, len(users), step):
