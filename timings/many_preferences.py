@@ -67,8 +67,8 @@ def main() -> None:
     }
     for each in work.values():
         each()
-    best = {name: min(processor_seconds(each) for _ in range(ROUNDS)) for name, each in work.items()}
-    ours, bare, solves, predicted = best.values()
+    rounds = [[processor_seconds(each) for each in work.values()] for _ in range(ROUNDS)]
+    ours, bare, solves, predicted = np.min(rounds, axis=0)
     each = PREFERENCES / SOLVES
     table = Table("what", "seconds", "against predict_many", "target")
     table.title = f"{features} features, load {load:.1f}, {os.cpu_count()} cores"
