@@ -27,6 +27,10 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+_GAUSSIANS = ["gaussians/test_algebra", "gaussians/test_families", "test_pooling"]
+_LIKELIHOODS = ["likelihoods/test_likelihoods", "likelihoods/test_quadrature"]
+_INFERENCE = ["inference/test_dense", "inference/test_weights", "inference/test_one_vs_rest"]
+_TABULAR = ["tabular/test_schema", "tabular/test_targets", "estimator/test_tables"]
 # Tests in the order in which they most probably notice.
 TESTS: dict[str, list[str]] = {
     "moments": ["test_moments"],
@@ -48,6 +52,46 @@ TESTS: dict[str, list[str]] = {
     "revision": ["test_revision", "test_routing"],
     "networks": ["test_networks", "test_learner", "test_choices"],
     "mixture": ["test_mixture"],
+    "closed_form": ["test_learner", "test_routing", "estimator/test_estimator"],
+    "uncertainty": ["test_uncertainty"],
+    "tasks": ["test_tasks", "test_learner"],
+    "names": ["test_names"],
+    "gaussians/distribution": _GAUSSIANS,
+    "gaussians/natural": _GAUSSIANS,
+    "gaussians/diagonal": _GAUSSIANS,
+    "gaussians/dense": _GAUSSIANS,
+    "gaussians/low_rank": _GAUSSIANS,
+    "gaussians/block_diagonal": _GAUSSIANS,
+    "gaussians/independent": _GAUSSIANS,
+    "likelihoods/likelihood": _LIKELIHOODS,
+    "likelihoods/bernoulli": _LIKELIHOODS,
+    "likelihoods/categorical": _LIKELIHOODS,
+    "likelihoods/one_vs_rest": [*_LIKELIHOODS, "inference/test_one_vs_rest"],
+    "likelihoods/normal": _LIKELIHOODS,
+    "likelihoods/poisson": _LIKELIHOODS,
+    "likelihoods/quadrature": _LIKELIHOODS,
+    "likelihoods/registry": [*_LIKELIHOODS, "test_choices"],
+    "inference/dense": _INFERENCE,
+    "inference/head": _INFERENCE,
+    "inference/marginal_likelihood": ["inference/test_marginal_likelihood"],
+    "inference/mean_field": ["inference/test_mean_field", "inference/test_weights"],
+    "inference/memory": ["inference/test_memory"],
+    "inference/one_vs_rest": ["inference/test_one_vs_rest", *_INFERENCE],
+    "inference/reparametrisation": ["inference/test_mean_field", "inference/test_weights"],
+    "inference/sites": _INFERENCE,
+    "files": ["store/test_files", "store/test_faults"],
+    "store/description": ["store/test_store", "store/test_manifest", "store/test_models"],
+    "store/manifest": ["store/test_manifest", "store/test_damage", "store/test_store"],
+    "store/models": ["store/test_models"],
+    "store/posteriors": ["store/test_compact", "store/test_store", "store/test_damage"],
+    "store/storage": ["store/test_compact", "store/test_store"],
+    "tabular/columns": _TABULAR,
+    "tabular/heads": [*_TABULAR, "estimator/test_estimator"],
+    "tabular/schema": _TABULAR,
+    "tabular/tables": _TABULAR,
+    "tabular/targets": ["tabular/test_targets", "tabular/test_schema"],
+    "tabular/values": _TABULAR,
+    "tabular/weights": [*_TABULAR, "estimator/test_estimator"],
 }
 # Seconds after which tests have not ended.
 LONGEST = 300
