@@ -214,14 +214,24 @@ def noticed(change: Change, folder: Path) -> bool:
     target.write_text(changed_source(change))
     child = os.fork()
     if child == 0:
-        _run_tests(change.module, folder)
+        _run_tests(TESTS[change.module], folder)
     _, status = os.waitpid(child, 0)
     target.write_text(kept)
     return os.waitstatus_to_exitcode(status) != 0
 
 
-def _run_tests(module: str, folder: Path) -> NoReturn:
-    """Run a module's tests on the changed copy, in a process of their own."""
+def _check_unchanged(tests: list[str], folder: Path) -> None:
+    """Refuse tests that fail without any change: they would seem to notice everything."""
+    child = os.fork()
+    if child == 0:
+        _run_tests(tests, folder)
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise SystemExit(f"{', '.join(tests)} fail without a change; mend them first.")
+
+
+def _run_tests(names: list[str], folder: Path) -> NoReturn:
+    """Run tests on the copy, in a process of their own."""
     os.chdir(ROOT)
     # Of the processor's time, so that a busy machine does not look like an endless loop.
     resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST))
@@ -229,7 +239,7 @@ def _run_tests(module: str, folder: Path) -> NoReturn:
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     sys.path.insert(0, str(folder))
-    tests = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[module]]
+    tests = [str(ROOT / "tests" / f"{name}.py") for name in names]
     # What takes long and says nothing else than the rest.
     slow = "not onnx and not exported and not traced and not optimiser and not repeated"
     options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", slow]
@@ -259,12 +269,17 @@ def main() -> None:
     _import_the_rest()
     end = time.monotonic() + 60 * arguments.minutes
     killed = tried = 0
+    passing: set[tuple[str, ...]] = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "src" / "ibcl", folder / "ibcl")
         for change in chosen[: arguments.changes]:
             if time.monotonic() > end:
                 break
+            tests = TESTS[change.module]
+            if tuple(tests) not in passing:
+                _check_unchanged(tests, folder)
+                passing.add(tuple(tests))
             found = noticed(change, folder)
             tried, killed = tried + 1, killed + found
             word = "noticed " if found else "SURVIVED"
