@@ -207,30 +207,50 @@ def changed_source(change: Change) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def noticed(change: Change, folder: Path) -> bool:
-    """Whether a test fails, or does not end, with this change."""
+def noticed(change: Change, folder: Path, passing: set[str]) -> bool:
+    """Whether a test fails, or does not end, with this change, and passes without it.
+
+    Parameters
+    ----------
+    passing
+        Tests known to pass without a change.
+    """
     target = folder / "ibcl" / f"{change.module}.py"
     kept = target.read_text()
     target.write_text(changed_source(change))
-    child = os.fork()
-    if child == 0:
-        _run_tests(TESTS[change.module], folder)
-    _, status = os.waitpid(child, 0)
+    tests = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[change.module]]
+    found, failed = _fails(tests, folder)
     target.write_text(kept)
-    return os.waitstatus_to_exitcode(status) != 0
+    if failed and failed not in passing:
+        if _fails([str(ROOT / failed)], folder)[0]:
+            raise SystemExit(f"{failed} fails without a change; mend it first.")
+        passing.add(failed)
+    return found
 
 
-def _check_unchanged(tests: list[str], folder: Path) -> None:
-    """Refuse tests that fail without any change: they would seem to notice everything."""
+def _fails(tests: list[str], folder: Path) -> tuple[bool, str]:
+    """Whether a test fails on the copy, and which one, if it says."""
+    record = folder / "failed"
+    record.write_text("")
     child = os.fork()
     if child == 0:
-        _run_tests(tests, folder)
+        _run_tests(tests, folder, record)
     _, status = os.waitpid(child, 0)
-    if os.waitstatus_to_exitcode(status) != 0:
-        raise SystemExit(f"{', '.join(tests)} fail without a change; mend them first.")
+    return os.waitstatus_to_exitcode(status) != 0, record.read_text()
 
 
-def _run_tests(names: list[str], folder: Path) -> NoReturn:
+class _FirstFailure:
+    """Keeps the name of the first test that fails."""
+
+    def __init__(self, record: Path) -> None:
+        self.record = record
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.record.write_text(report.nodeid)
+
+
+def _run_tests(tests: list[str], folder: Path, record: Path) -> NoReturn:
     """Run tests on the copy, in a process of their own."""
     os.chdir(ROOT)
     # Of the processor's time, so that a busy machine does not look like an endless loop.
@@ -239,11 +259,10 @@ def _run_tests(names: list[str], folder: Path) -> NoReturn:
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     sys.path.insert(0, str(folder))
-    tests = [str(ROOT / "tests" / f"{name}.py") for name in names]
     # What takes long and says nothing else than the rest.
     slow = "not onnx and not exported and not traced and not optimiser and not repeated"
     options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", slow]
-    os._exit(int(pytest.main([*options, *tests])))
+    os._exit(int(pytest.main([*options, *tests], plugins=[_FirstFailure(record)])))
 
 
 def _import_the_rest() -> None:
@@ -269,18 +288,14 @@ def main() -> None:
     _import_the_rest()
     end = time.monotonic() + 60 * arguments.minutes
     killed = tried = 0
-    passing: set[tuple[str, ...]] = set()
+    passing: set[str] = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "src" / "ibcl", folder / "ibcl")
         for change in chosen[: arguments.changes]:
             if time.monotonic() > end:
                 break
-            tests = TESTS[change.module]
-            if tuple(tests) not in passing:
-                _check_unchanged(tests, folder)
-                passing.add(tuple(tests))
-            found = noticed(change, folder)
+            found = noticed(change, folder, passing)
             tried, killed = tried + 1, killed + found
             word = "noticed " if found else "SURVIVED"
             texts = (change.before, ast.unparse(change.after))
