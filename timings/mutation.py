@@ -261,7 +261,10 @@ def _run_tests(tests: list[str], folder: Path, record: Path) -> NoReturn:
     sys.path.insert(0, str(folder))
     # What takes long and says nothing else than the rest.
     slow = "not onnx and not exported and not traced and not optimiser and not repeated"
-    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", slow]
+    # Plugins take longer to load than most of these tests to run, and they need none.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    settings = "addopts=--import-mode=importlib"
+    options = ["-q", "-x", "-o", settings, "-p", "no:cacheprovider", "-k", slow]
     os._exit(int(pytest.main([*options, *tests], plugins=[_FirstFailure(record)])))
 
 
