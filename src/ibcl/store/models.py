@@ -159,18 +159,25 @@ def _in_order(data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data[end:]
 
 
-def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> Model:
+def load_model(
+    path: str | PathLike[str],
+    network: nn.Module | None = None,
+    device: str | torch.device | None = None,
+) -> Model:
     """Load a model that `Model.save` wrote; it predicts the same, from the same kind of table.
 
     Parameters
     ----------
     network
         The module it was made with, where `ibcl.networks` did not build it.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
     """
     source = Path(path)
     entry, tensors = _read(source)
     largest = sum(tensor.numel() for tensor in tensors.values())
-    flat = FlatNetwork(rebuild_module(entry.network, network, source, largest))
+    flat = FlatNetwork(rebuild_module(entry.network, network, source, largest), device)
+    tensors = {name: value.to(flat.device) for name, value in tensors.items()}
     try:
         preference = Preference(entry.preference)
         likelihood = restore_likelihood(entry.likelihood)
@@ -188,7 +195,7 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
     return Model(
         predictor,
         preference,
-        encode=partial(_encode, entry.task_incremental, tuple(preference), encoder),
+        encode=partial(_encode, entry.task_incremental, tuple(preference), encoder, flat.device),
         encoder=encoder,
         credal=None,
         alpha=entry.alpha,
@@ -206,10 +213,15 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
 
 
 def _encode(
-    size: int | None, tasks: tuple[str, ...], encoder: Encoder | None, x: Any, task: str | None
+    size: int | None,
+    tasks: tuple[str, ...],
+    encoder: Encoder | None,
+    device: torch.device,
+    x: Any,
+    task: str | None,
 ) -> Tensor:
     inputs = as_inputs(x) if encoder is None else encoder.inputs(x)
-    return append_task_id(inputs, task, tasks, size)
+    return append_task_id(inputs.to(device), task, tasks, size)
 
 
 def _single(flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]) -> SingleNetwork:
