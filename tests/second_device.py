@@ -2,7 +2,8 @@
 
 Tensors on it are ordinary ones that say they live elsewhere. Like those of a real device they
 refuse to be mixed with others, except with numbers (tensors without dimensions), and to become
-numpy arrays before they have been moved. The name is that of torch's device without values.
+numpy arrays before they have been moved. The name is that of torch's device without values. A
+generator belongs to one device, and only draws there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -93,6 +95,26 @@ class _Operations(TorchDispatchMode):
         return _compute(function, args, kwargs or {})
 
 
+_Generator = torch.Generator
+
+
+class ElsewhereGenerator(_Generator):
+    """A generator of the second device."""
+
+    device = DEVICE
+
+    def __new__(cls, device: Any = HERE) -> Any:
+        there = torch.device(device) == DEVICE
+        return _Generator.__new__(cls) if there else _Generator(device)
+
+
+def _check_generator(generator: Any, args: Sequence[Any], wanted: Any) -> None:
+    given = next((leaf.device for leaf in tree_leaves(args) if isinstance(leaf, Tensor)), HERE)
+    place = given if wanted is None else torch.device(wanted)
+    if generator is not None and generator.device != place:
+        raise RuntimeError(f"A generator of {generator.device} was to draw on {place}.")
+
+
 class _Numbers(TorchFunctionMode):
     """Numbers that become tensors do so without any operation."""
 
@@ -100,6 +122,7 @@ class _Numbers(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        _check_generator(kwargs.get("generator"), args, kwargs.get("device"))
         if function in (torch.tensor, torch.as_tensor) and kwargs.get("device") == DEVICE:
             return function(*args, **{**kwargs, "device": HERE}).to(DEVICE)
         if function is Tensor.new_tensor and isinstance(args[0], Elsewhere):
@@ -112,5 +135,5 @@ class _Numbers(TorchFunctionMode):
 @contextmanager
 def second_device() -> Iterator[None]:
     """While this is entered, there is a second device."""
-    with _Numbers(), _Operations():
+    with _Numbers(), _Operations(), patch.object(torch, "Generator", ElsewhereGenerator):
         yield

@@ -5,19 +5,21 @@ import pytest
 import torch
 
 import ibcl
-from kinds import learner, preferences, probes, task, taught, teach
+from kinds import KINDS, learner, preferences, probes, task, taught, teach
 from second_device import DEVICE, Elsewhere, second_device
 from theorems import answer
 
 X = probes(16)
-# Mean-field inference draws with a generator of its device, which only a real one has: see
-# tests/inference/test_devices.py.
 CASES = [
     ("binary", "routed by preference"),
     ("binary", "mixture"),
     ("different classes", "routed"),
     ("two outputs", "routed by evidence"),
     ("counts", "evidence"),
+    ("mlp", "wasserstein"),
+    ("mlp", "mixture"),
+    ("mlp", "routed"),
+    ("module", "routed by moments"),
 ]
 
 
@@ -31,6 +33,12 @@ def test_the_second_device_is_one():
             there + torch.ones(3)
         with pytest.raises((RuntimeError, TypeError)):
             there.numpy()
+        generator = torch.Generator(DEVICE).manual_seed(0)
+        assert torch.randn(2, generator=generator, device=generator.device).device == DEVICE
+        with pytest.raises(RuntimeError, match="was to draw on cpu"):
+            torch.randn(2, generator=generator, device="cpu")
+        with pytest.raises(RuntimeError, match="was to draw on meta"):
+            torch.randperm(2, generator=torch.Generator(), device=DEVICE)
 
 
 def tensors_of(made: ibcl.IBCL) -> list[torch.Tensor]:
@@ -44,6 +52,7 @@ def tensors_of(made: ibcl.IBCL) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("kind", "rule"), CASES)
 def test_everything_is_computed_where_the_module_is(kind, rule, tmp_path):
     here = taught(kind, rule)
+    network = KINDS[kind]["network"] if kind == "module" else None
     with second_device():
         there = teach(learner(kind, rule, device=DEVICE), kind, "abc")
         assert there.network.device == DEVICE
@@ -61,6 +70,9 @@ def test_everything_is_computed_where_the_module_is(kind, rule, tmp_path):
                 torch.testing.assert_close(bound.cpu(), other, rtol=1e-2, atol=1e-2)
             assert len(ours.uncertainty(X, samples=3).total) == len(X)
             assert len(ours.uncertainty(X).total) == len(X)
+            drawn = ours.region.sample(2)
+            assert drawn.device == DEVICE
+            assert bool(ours.region.contains(drawn).all())
             module = ours.module()
             assert module(X.to(DEVICE)).device == DEVICE
             if rule.startswith("routed"):
@@ -79,18 +91,47 @@ def test_everything_is_computed_where_the_module_is(kind, rule, tmp_path):
                 np.testing.assert_allclose(
                     found.vector(), here.infer_preference(x, labels).vector(), atol=1e-3
                 )
+        w = [0.2, 0.3, 0.5]
         there.save(tmp_path / "kb")
-        there.model([0.2, 0.3, 0.5]).save(tmp_path / "model.safetensors")
+        there.model(w).save(tmp_path / "model.safetensors")
+        # Read back there, by name and where its module is.
+        moved = ibcl.load(tmp_path / "kb", network=network, device=DEVICE)
+        assert all(isinstance(t, Elsewhere) for t in tensors_of(moved))
+        model = ibcl.load_model(tmp_path / "model.safetensors", network=network, device=DEVICE)
+        for read in (moved.model(w), model):
+            assert read.theta.device == DEVICE
+            torch.testing.assert_close(
+                answer(read, X).cpu(), answer(here.model(w), X), rtol=1e-3, atol=1e-3
+            )
     # What was learnt there is read here, where there is no such device.
-    again = ibcl.load(tmp_path / "kb")
+    again = ibcl.load(tmp_path / "kb", network=network)
     torch.testing.assert_close(
-        answer(again.model([0.2, 0.3, 0.5]), X),
-        answer(here.model([0.2, 0.3, 0.5]), X),
-        rtol=1e-3,
-        atol=1e-3,
+        answer(again.model(w), X), answer(here.model(w), X), rtol=1e-3, atol=1e-3
     )
     assert again.network.device == torch.device("cpu")
-    ibcl.load_model(tmp_path / "model.safetensors").predict(X)
+    ibcl.load_model(tmp_path / "model.safetensors", network=network).predict(X)
+
+
+def test_networks_are_learnt_there_in_a_chain_with_weights_and_validation():
+    prior = ibcl.DiagonalGaussian(torch.zeros(21), torch.ones(21))
+    settings = {"priors": [prior], "pooling": "wasserstein", "continual": True}
+    weights = np.linspace(0.5, 2.0, 60)
+
+    def taught_on(device):
+        made = learner("mlp", "wasserstein", device=device, **settings)
+        for name in ("a", "b"):
+            x, y = task("mlp", "ab".index(name))
+            made.learn(x, y, task=name, validation=(x, y), sample_weight=weights)
+        made.extend(*task("mlp", 1, seed=3), task="b")
+        return made
+
+    here = taught_on("cpu")
+    with second_device():
+        # A prior given on the processor is moved where the network is.
+        there = taught_on(DEVICE)
+        assert all(isinstance(t, Elsewhere) for t in tensors_of(there))
+        answers = answer(there.model([0.3, 0.7]), X).cpu()
+    torch.testing.assert_close(answers, answer(here.model([0.3, 0.7]), X), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["binary"])
@@ -120,11 +161,16 @@ def test_what_is_left_open_is_chosen_there(kind):
     assert {parameter.device for parameter in network.parameters()} == {torch.device("cpu")}
 
 
-def test_without_a_device_the_module_says_where():
+def test_without_a_device_the_module_says_where(tmp_path):
     with second_device():
         made = ibcl.IBCL(ibcl.networks.linear(3).to(DEVICE), [1.0], ibcl.DenseVI(), "routed")
         made.learn(*task("binary", 0))
         assert made.network.device == DEVICE
+        made.save(tmp_path)
+        module = ibcl.networks.linear(3).to(DEVICE)
+        assert ibcl.load(tmp_path, network=module).model([1.0]).theta.device == DEVICE
+    with pytest.raises(ValueError, match="device must be"):
+        ibcl.load(tmp_path, device="nowhere")
     assert ibcl.IBCL(ibcl.networks.linear(3), device="cpu").network.device == torch.device("cpu")
     with pytest.raises(ValueError, match="device must be"):
         ibcl.IBCL(ibcl.networks.linear(3), device="nowhere")

@@ -170,7 +170,7 @@ def _prior(value: float | Gaussian, network: FlatNetwork) -> Gaussian:
             raise ValueError(
                 f"A prior has {value.dimension} parameters, but the network has {dimension}."
             )
-        return value
+        return value.to(network.device)
     try:
         std = float(value)
     except (TypeError, ValueError):

@@ -1,9 +1,11 @@
 r"""Predictive variances without sampling, where the network is linear in its parameters.
 
-With outputs f = Φθ and θ ~ N(μ, Σ), the variance of an output is φᵀΣφ. Of a mixture of Gaussians,
-or of heads behind a gate with shares r_k, it follows from the law of total variance:
+With outputs f = Φθ and θ ~ N(μ, Σ), an output is Gaussian with variance φᵀΣφ, and the likelihood
+says what that means for y: its mean e, and the parts a and v of its variance that the noise and the
+models' disagreement make up. Of a mixture of Gaussians, or of heads behind a gate with shares r_k,
+they follow from the law of total variance:
 
-    Var[f] = Σ_k r_k (φᵀΣ_kφ + (φᵀμ_k)²) − (Σ_k r_k φᵀμ_k)².
+    E[y] = Σ_k r_k e_k,   Var[y] = Σ_k r_k a_k + Σ_k r_k (v_k + (e_k − E[y])²).
 
 It is that of the whole distribution, not of its highest density region alone.
 """
@@ -14,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
-from ibcl.likelihoods import Normal
 from ibcl.mixture import Mixture
 from ibcl.predictors import Predictor, RoutedNetworks
 from ibcl.uncertainty import Uncertainty
@@ -25,31 +26,35 @@ LARGEST_DIMENSION = 4000
 
 def has_closed_form(predictor: Predictor) -> bool:
     """Say whether a predictor's uncertainty can be computed instead of sampled."""
-    network = predictor.network
-    small = network.dimension <= LARGEST_DIMENSION
-    return network.is_linear and isinstance(predictor.likelihood, Normal) and small
+    network, likelihood = predictor.network, predictor.likelihood
+    if likelihood.classification or network.dimension > LARGEST_DIMENSION:
+        return False
+    probe = torch.ones(1, dtype=torch.float64, device=network.device)
+    return network.is_linear and likelihood.predictive(probe, probe) is not None
 
 
 def regression_uncertainty(
     predictor: Predictor, distribution: Distribution, x: Tensor
 ) -> Uncertainty:
     """Noise, disagreement of the models, and their sum, as variances of each sample."""
-    assert isinstance(predictor.likelihood, Normal)
     network = predictor.network
     features = network.features(x).double()
     positions = network.linear_head().positions
     if positions.shape[1] > features.shape[1]:
         features = torch.cat([features, features.new_ones(len(features), 1)], 1)
     components, shares = _members(predictor, distribution, x)
-    disagreement = features.new_zeros(len(features))
+    noise = disagreement = features.new_zeros(len(features))
     parts = [component.dense() for component in components]
     for rows in positions:
         factors = [part.covariance_factor[rows].double() for part in parts]
-        within = torch.stack([(features @ factor).square().sum(1) for factor in factors])
+        variances = torch.stack([(features @ factor).square().sum(1) for factor in factors])
         means = torch.stack([features @ part.mean[rows].double() for part in parts])
-        average = (shares * means).sum(0)
-        disagreement = disagreement + (shares * (within + (means - average).square())).sum(0)
-    noise = torch.full_like(disagreement, len(positions) * predictor.likelihood.noise**2)
+        found = predictor.likelihood.predictive(means, variances)
+        assert found is not None
+        average = (shares * found.mean).sum(0)
+        spread = found.epistemic + (found.mean - average).square()
+        noise = noise + (shares * found.aleatoric).sum(0)
+        disagreement = disagreement + (shares * spread).sum(0)
     return Uncertainty(noise + disagreement, noise, disagreement)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ibcl.choices import Choices, Given, as_priors, as_rule, decide
 from ibcl.encoding import Encoder
+from ibcl.errors import StoreError
 from ibcl.gaussians import Distribution, Gaussian
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
 from ibcl.inferred_preference import InferredPreference, infer_proportions
@@ -636,7 +637,13 @@ class IBCL:
         state = self._state
         inference = self.given.inference if state.choices is None else state.choices.inference
         reasons = {} if state.choices is None else dict(state.choices.reasons)
-        metadata = copy.deepcopy(self.metadata)
+        try:
+            metadata = copy.deepcopy(self.metadata)
+        except (RecursionError, TypeError):
+            raise StoreError(
+                "The learner's metadata cannot be saved: it must be what JSON can hold, text, "
+                "finite numbers, and lists and mappings of them that are not nested deeply."
+            ) from None
         return Snapshot(state.view, self.given, inference, metadata, reasons)
 
     def card(self) -> str:

@@ -170,6 +170,10 @@ class Moments:
             "scatters": self.scatters,
         }
 
+    def to(self, device: torch.device) -> Self:
+        """Return the same moments on a device."""
+        return type(self)(**{name: value.to(device) for name, value in self.tensors().items()})
+
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], columns: int | None) -> Self:
         """Read what `tensors` gave, for features of this width; of any where it is None."""

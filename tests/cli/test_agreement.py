@@ -102,17 +102,26 @@ def test_regression_on_the_diabetes_data_is_the_estimators(succeed):
     assert 0.92 < (abs(test["target"] - mean) < 1.96 * std).mean() < 0.99
 
 
-def test_counts(succeed):
+@pytest.mark.parametrize("network", ["linear", "random_features"])
+def test_counts_are_the_estimators(succeed, network):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(300, 2))
     frame = pd.DataFrame(x, columns=["u", "v"])
     frame["visits"] = generator.poisson(np.exp(1 + 0.5 * x[:, 0]))
     frame.to_csv("shop.csv", index=False)
-    arguments = ("--label", "visits", "--likelihood", "poisson", "--network", "linear")
+    read = pd.read_csv("shop.csv")
+    arguments = ("--label", "visits", "--likelihood", "poisson", "--network", network)
     succeed("learn", "kb", "shop.csv", *arguments)
-    rows = succeed("predict", "kb", "shop.csv", "--preference", "shop")["predictions"]
-    rates = np.array([row["prediction"] for row in rows])
-    assert np.corrcoef(np.log(rates), x[:, 0])[0, 1] > 0.98
+    wanted = ("--preference", "shop", "--uncertainty", "--bounds", "--output", "out.parquet")
+    succeed("predict", "kb", "shop.csv", *wanted)
+    printed = pd.read_parquet("out.parquet")
+    regressor = library.IBCLRegressor(network, likelihood="poisson")
+    regressor.fit(read[["u", "v"]], read["visits"], task="shop")
+    rates, std = regressor.predict(read[["u", "v"]], return_std=True)
+    np.testing.assert_array_equal(printed["prediction"], rates)
+    np.testing.assert_array_equal(np.sqrt(printed["total_uncertainty"]), std)
+    np.testing.assert_array_equal(printed["lower"], regressor.credal_bounds(read[["u", "v"]])[0])
+    assert np.corrcoef(np.log(rates), x[:, 0])[0, 1] > 0.95
     assert rates.mean() == pytest.approx(frame["visits"].mean(), rel=0.05)
 
 

@@ -6,6 +6,7 @@ import sklearn
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine, make_moons
+from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -373,3 +374,108 @@ def test_bad_preferences_and_tasks_are_refused(two_tasks):
         classifier.set_params(preference=[1.0]).predict(X)
     with pytest.raises(ValueError, match="only one class"):
         ibcl.IBCLClassifier().fit(X, np.ones(len(X)))
+
+
+@pytest.fixture(scope="module")
+def visits():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(4000, 3))
+    return X, generator.poisson(np.exp(1 + X @ [0.5, -0.3, 0.2]))
+
+
+def test_counts_are_those_of_poisson_regression_on_much_data(visits):
+    X, y = visits
+    ours = ibcl.IBCLRegressor("linear", likelihood="poisson").fit(X, y)
+    theirs = PoissonRegressor(alpha=0, tol=1e-9).fit(X, y)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=2e-3)
+    assert ours.schema_.scale == 1
+    mean, std = ours.predict(X, return_std=True)
+    # With so much data next to nothing but the counts' own spread is left, of variance λ.
+    np.testing.assert_allclose(std, np.sqrt(mean), rtol=0.02)
+    assert (std**2 > mean).all()
+    lower, upper = ours.credal_bounds(X)
+    assert ((lower <= mean) & (mean <= upper)).all()
+    assert not hasattr(ours, "noise_")
+
+
+@pytest.mark.parametrize("pooling", ["routed", "evidence", "wasserstein", "mixture"])
+def test_predictive_std_of_counts_is_that_of_draws(visits, pooling):
+    X, y = visits[0][:40], visits[1][:40]
+    regressor = ibcl.IBCLRegressor(
+        "linear", likelihood="poisson", pooling=pooling, priors=[0.5], preference=[0.3, 0.7]
+    )
+    regressor.fit(X, y, task=np.repeat(["a", "b"], 20))
+    std = regressor.predict(X[:6], return_std=True)[1]
+    model = regressor._model()
+    generator = torch.Generator().manual_seed(0)
+    inputs = regressor.schema_.inputs(X[:6]).double()
+    thetas = model.distribution.sample(60_000, generator).double().reshape(60_000, -1, 4)
+    if pooling == "routed":
+        shares = torch.as_tensor(model.routing(X[:6]))
+        drawn = torch.multinomial(shares, 60_000, replacement=True, generator=generator).T
+        heads = torch.arange(60_000)[:, None]
+        thetas = thetas[heads, drawn]
+    f = (thetas[..., :3] * inputs).sum(-1) + thetas[..., 3]
+    counts = torch.poisson(f.exp(), generator=generator)
+    np.testing.assert_allclose(std, counts.std(0), rtol=0.03)
+
+
+def test_counts_are_kept_by_a_saved_learner_and_by_a_pickle(visits, tmp_path):
+    import pickle
+
+    X, y = visits[0][:200], visits[1][:200]
+    regressor = ibcl.IBCLRegressor(likelihood="poisson", width=16).fit(X, y, task="shop")
+    regressor.learner_.save(tmp_path / "kb")
+    answers = regressor.predict(X)
+    np.testing.assert_array_equal(ibcl.load(tmp_path / "kb").model("shop").predict(X), answers)
+    regressor._model().save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(
+        ibcl.load_model(tmp_path / "model.safetensors").predict(X), answers
+    )
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(regressor)).predict(X), answers)
+    assert clone(regressor).likelihood == "poisson"
+
+
+def test_counts_of_a_network(visits):
+    X, y = visits[0][:300], visits[1][:300]
+    settings = {"head": "mlp", "width": 8, "inference": ibcl.MeanFieldVI(15, learning_rate=0.03)}
+    regressor = ibcl.IBCLRegressor(likelihood="poisson", **settings).fit(X, y)
+    mean, std = regressor.predict(X, return_std=True)
+    assert np.corrcoef(mean, np.exp(X @ [0.5, -0.3, 0.2]))[0, 1] > 0.9
+    assert (std**2 > 0.9 * mean).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"likelihood": "bernoulli"}, "must be one of gaussian, poisson"),
+        ({"likelihood": "cauchy"}, "must be one of gaussian, poisson"),
+        ({"likelihood": ibcl.Categorical()}, "must be one of gaussian, poisson"),
+        ({"likelihood": 5}, "must be one of gaussian, poisson"),
+        ({"likelihood": "poisson", "noise": 1.0}, "noise= means nothing to likelihood='poisson'"),
+        ({"likelihood": ibcl.Normal(2.0), "noise": 1.0}, "noise= means nothing"),
+        ({"noise": -1.0}, "noise must be positive"),
+        ({"noise": float("nan")}, "noise must be positive"),
+    ],
+)
+def test_likelihoods_that_do_not_fit_are_refused(visits, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        ibcl.IBCLRegressor("linear", **parameters).fit(visits[0][:50], visits[1][:50])
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 0.5])
+def test_what_is_no_count_is_refused(visits, wrong):
+    y = visits[1][:50].astype(float)
+    y[7] = wrong
+    regressor = ibcl.IBCLRegressor("linear", likelihood="poisson")
+    with pytest.raises(ValueError, match="needs counts 0, 1, 2"):
+        regressor.fit(visits[0][:50], y)
+
+
+def test_noise_of_a_likelihood_is_in_units_of_the_target(two_tasks):
+    X = two_tasks[0]
+    y = 1000 + 50 * X[:, 0]
+    by_object = ibcl.IBCLRegressor("linear", likelihood=ibcl.Normal(20.0)).fit(X, y)
+    by_number = ibcl.IBCLRegressor("linear", noise=20.0).fit(X, y)
+    assert by_object.noise_ == pytest.approx(20.0)
+    np.testing.assert_array_equal(by_object.predict(X), by_number.predict(X))

@@ -225,6 +225,28 @@ def test_uncertainty_is_the_variance_of_what_the_models_predict(likelihood, draw
     torch.testing.assert_close(parts.epistemic, parts.total - parts.aleatoric)
 
 
+@pytest.mark.parametrize("likelihood", [Normal(0.7), Poisson()])
+@pytest.mark.parametrize(("mean", "variance"), [(0.5, 0.3), (-1.0, 1.0), (2.0, 0.0)])
+def test_predictive_moments_are_those_of_outputs_drawn(likelihood, mean, variance):
+    """By Gauss–Hermite quadrature, from the likelihood's own mean and variance."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    f = torch.as_tensor(mean + variance**0.5 * nodes)[:, None]
+    p = torch.as_tensor(weights / weights.sum())[:, None]
+    expected = (p * likelihood.mean(f)).sum()
+    found = likelihood.predictive(*(torch.tensor([it]).double() for it in (mean, variance)))
+    torch.testing.assert_close(found.mean, expected[None])
+    torch.testing.assert_close(found.aleatoric, (p * likelihood.variance(f)).sum(0))
+    spread = (p * (likelihood.mean(f) - expected).square()).sum(0)
+    torch.testing.assert_close(found.epistemic, spread)
+
+
+def test_predictive_moments_of_counts_stay_finite_far_from_the_data():
+    far = torch.tensor([3.0, 500.0, -3000.0, 0.0]).double()
+    found = Poisson().predictive(far, torch.tensor([2000.0, 0.1, 2000.0, 0.0]).double())
+    assert all(bool(torch.isfinite(part.float()).all()) for part in found)
+    assert float(found.epistemic[3]) == 0
+
+
 def test_uncertainty_of_classes_is_their_entropy():
     parts = Bernoulli().uncertainty(torch.tensor([[[-50.0]], [[50.0]]]))
     assert float(parts.total) == pytest.approx(math.log(2))

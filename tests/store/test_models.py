@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -126,3 +128,89 @@ def test_a_model_file_carries_the_learners_metadata(tmp_path):
     learner.model([1.0]).save(tmp_path / "model.safetensors")
     loaded = ibcl.load_model(tmp_path / "model.safetensors")
     assert loaded.provenance()["metadata"] == {"classes": ["no", "yes"]}
+
+
+def nested(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+LOSSY: dict[str, Any] = {
+    "a lone surrogate": "\udcff",
+    "a surrogate in a key": {"\ud800": 1},
+    "two hundred levels": nested(200),
+    "hundreds of levels": nested(450),
+    "thousands of levels": nested(5000),
+    "more digits than are read": 10**5000,
+    "infinity": float("inf"),
+    "a tuple": (1, 2),
+    "a key that is no text": {1: 2},
+    "what cannot be copied": threading.Lock(),
+}
+
+
+@pytest.mark.parametrize("value", LOSSY.values(), ids=LOSSY)
+def test_metadata_that_would_not_return_is_refused_and_the_old_file_kept(
+    value: Any, tmp_path: Path
+) -> None:
+    learner = learn(make("dense"), "dense", "a")
+    learner.metadata = {"x": value}
+    (tmp_path / "m").write_bytes(b"old")
+    with pytest.raises(ibcl.StoreError, match=r"cannot be saved.*\.$"):
+        learner.model([1.0]).save(tmp_path / "m")
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert (tmp_path / "m").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("value", [*LOSSY.values()][:-1], ids=[*LOSSY][:-1])
+@pytest.mark.parametrize("part", ["metadata", "choices", "samples"])
+def test_a_model_of_any_provenance_is_read_back_before_it_is_written(
+    part: str, value: Any, tmp_path: Path
+) -> None:
+    """Whatever made the model: its file is never one that cannot be opened again."""
+    model = learn(make("dense"), "dense", "a").model([1.0])
+    known = model.provenance()
+    model.provenance = lambda: known | {part: {"x": value}}
+    (tmp_path / "m").write_bytes(b"old")
+    with pytest.raises(ibcl.StoreError, match=r"cannot be saved.*\.$"):
+        model.save(tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == b"old"
+
+
+def test_a_preference_of_names_that_would_not_return_is_refused(tmp_path: Path) -> None:
+    model = learn(make("dense"), "dense", "a").model([1.0])
+    model.preference = {"\udcff": 1.0}  # type: ignore[assignment]
+    with pytest.raises(ibcl.StoreError, match="cannot be saved"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_likelihood_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
+    class Unregistered(ibcl.Poisson):
+        name = "nobody's"
+
+    model = learn(make("dense"), "dense", "a").model([1.0])
+    model.likelihood = Unregistered()
+    with pytest.raises(ibcl.StoreError, match="cannot be saved"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(st.characters(exclude_categories=()), max_size=4),
+    number=st.floats() | st.integers(),
+)
+def test_whatever_a_model_file_takes_returns_unchanged(
+    text: str, number: float, saved: Path, tmp_path: Path
+) -> None:
+    model = ibcl.load_model(saved)
+    known = model.provenance()
+    model.provenance = lambda: known | {"metadata": {"x": [text, number, {text: -0.0}]}}
+    try:
+        model.save(tmp_path / "m")
+    except ibcl.StoreError:
+        return
+    assert repr(ibcl.load_model(tmp_path / "m").provenance()) == repr(model.provenance())

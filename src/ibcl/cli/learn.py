@@ -323,17 +323,18 @@ def _create(
     """Make a learner for tables like this one; what is not given is chosen by the library."""
     import ibcl
     from ibcl.cli.threads import choose_threads
-    from ibcl.likelihoods import LIKELIHOODS
-    from ibcl.tabular import Schema, make_head, outputs_for, usable_columns
+    from ibcl.tabular import (
+        Schema,
+        in_scaled_units,
+        make_head,
+        outputs_for,
+        scales,
+        usable_columns,
+    )
 
     if features is not None and label in features:
         raise ValueError(f"The label column {label!r} cannot be a feature as well")
-    kind = LIKELIHOODS[given["likelihood"]] if "likelihood" in given else None
-    if kind is not None and kind.classification and given.get("regression"):
-        raise ValueError(f"--likelihood {given['likelihood']} is for classes, not for --regression")
-    regression = bool(given.get("regression")) or (kind is not None and not kind.classification)
-    if "noise" in given and not regression:
-        raise ValueError("--noise only means something with --regression")
+    regression, likelihood = _likelihood(given)
     schema = Schema.fit(
         x,
         y,
@@ -341,7 +342,7 @@ def _create(
         classes=classes,
         regression=regression,
         standardise=standardise,
-        scale_target=standardise and kind in (None, ibcl.Normal),
+        scale_target=standardise and scales(likelihood),
         sample_weight=weights,
     )
     network = make_head(
@@ -360,7 +361,7 @@ def _create(
         d=given.get("d"),
         alpha=given.get("alpha", 0.01),
         seed=given.get("seed", 0),
-        likelihood=_likelihood(given, schema),
+        likelihood=in_scaled_units(likelihood, schema.scale),
         continual=None if "isolated" not in given else not given["isolated"],
         encoder=schema,
     )
@@ -384,19 +385,21 @@ def _inference(given: Mapping[str, Any], network: Any) -> Inference | None:
     return None if name is None else METHODS[name](**settings)
 
 
-def _likelihood(given: Mapping[str, Any], schema: Schema) -> str | Likelihood:
-    """Return the likelihood that was asked for; 'auto' leaves it to the library."""
-    import ibcl
+def _likelihood(given: Mapping[str, Any]) -> tuple[bool, str | Likelihood]:
+    """Return whether a value is to be predicted, and with which likelihood in its own units."""
     from ibcl.likelihoods import LIKELIHOODS
+    from ibcl.tabular import value_likelihood
 
-    name, noise = given.get("likelihood"), given.get("noise")
-    if noise is None:
-        return str(name or ("auto" if schema.classes is not None else ibcl.Normal.name))
-    if name is not None and LIKELIHOODS[name] is not ibcl.Normal:
-        raise ValueError(f"--noise means nothing to --likelihood {name}")
-    if not 0 < noise < float("inf"):
-        raise ValueError(f"--noise must be positive, not {noise}")
-    return ibcl.Normal(noise / schema.scale)
+    name = given.get("likelihood")
+    classes = name is not None and LIKELIHOODS[name].classification
+    if classes and given.get("regression"):
+        raise ValueError(f"--likelihood {name} is for classes, not for --regression")
+    if classes or (name is None and not given.get("regression")):
+        if "noise" in given:
+            raise ValueError("--noise only means something with --regression")
+        return False, name or "auto"
+    chosen = {} if name is None else {"likelihood": name}
+    return True, value_likelihood(**chosen, noise=given.get("noise"))
 
 
 def _read(

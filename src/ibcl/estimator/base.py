@@ -20,7 +20,15 @@ from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
 from ibcl.pooling import Routed
 from ibcl.preference import Preference
-from ibcl.tabular import Numbers, Schema, head_names, make_head, outputs_for
+from ibcl.tabular import (
+    Numbers,
+    Schema,
+    head_names,
+    in_scaled_units,
+    make_head,
+    outputs_for,
+    scales,
+)
 
 
 class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
@@ -104,8 +112,15 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         weights: Numbers | None,
         *,
         classes: Iterable[Any] | None,
+        likelihood: str | Likelihood = "auto",
     ) -> Self:
-        """Learn tasks, or further batches of tasks learnt before; all of them or none."""
+        """Learn tasks, or further batches of tasks learnt before; all of them or none.
+
+        Parameters
+        ----------
+        classes : None for a regression.
+        likelihood : in units of y.
+        """
         if weights is not None and not weights.all():
             # A sample of weight zero is none.
             kept = np.flatnonzero(weights)
@@ -121,9 +136,10 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
                 y[first],
                 classes=classes,
                 regression=classes is None,
+                scale_target=scales(likelihood),
                 sample_weight=None if weights is None else weights[first],
             )
-            learner = self._make_learner(schema)
+            learner = self._make_learner(schema, in_scaled_units(likelihood, schema.scale))
         for name, rows in tasks.items():
             action = learner.extend if name in learner.tasks else learner.learn
             part = None if weights is None else weights[rows]
@@ -132,11 +148,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         self._models = ModelCache()
         return self
 
-    def _likelihood(self, schema: Schema) -> str | Likelihood:
-        """Return the likelihood, or what it is chosen by."""
-        return "auto"
-
-    def _make_learner(self, schema: Schema) -> IBCL:
+    def _make_learner(self, schema: Schema, likelihood: str | Likelihood) -> IBCL:
         if self.head not in head_names():
             raise ValueError(f"head must be one of {', '.join(head_names())}, not {self.head!r}.")
         state = self.random_state
@@ -159,7 +171,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             self.d,
             self.alpha,
             seed,
-            likelihood=self._likelihood(schema),
+            likelihood=likelihood,
             continual=self.continual,
             encoder=schema,
         )

@@ -14,16 +14,16 @@ from ibcl.estimator.base import IBCLEstimator
 from ibcl.inference import Inference
 from ibcl.likelihoods import Likelihood, Normal
 from ibcl.pooling import Routed
-from ibcl.tabular import Schema, sample_weights
+from ibcl.tabular import sample_weights, value_likelihood
 from ibcl.uncertainty import Bounds
 
 
 class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
     """Imprecise Bayesian continual learning as a scikit-learn regressor.
 
-    Targets are standardised with the first task's mean and standard deviation. A frame's columns
-    may be numbers, truth values or categories, and values may be missing: `ibcl.tabular` says what
-    becomes of them. Arrays and sparse matrices hold numbers.
+    Targets are standardised with the first task's mean and standard deviation, but for counts. A
+    frame's columns may be numbers, truth values or categories, and values may be missing:
+    `ibcl.tabular` says what becomes of them. Arrays and sparse matrices hold numbers.
 
     Parameters
     ----------
@@ -32,6 +32,10 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         without sampling), ``"linear"``, ``"mlp"``, or another one of `ibcl.networks.BUILDERS`.
     width
         Random features or hidden units.
+    likelihood
+        ``"gaussian"``; ``"poisson"`` for counts 0, 1, 2, ..., which are not scaled and whose
+        predictions are expected counts; or another one of `ibcl.likelihoods` that is not of
+        classes, by its name or as an object in units of y.
     noise
         Standard deviation of the targets around the model, in units of y; where None the one that
         maximises the first task's marginal likelihood.
@@ -61,6 +65,10 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
     >>> regressor = IBCLRegressor().fit(X, np.sin(X[:, 0]))
     >>> bool(abs(regressor.predict([[1.0]])[0] - np.sin(1.0)) < 0.01)
     True
+    >>> counts = np.random.default_rng(0).poisson(np.exp(X[:, 0]))
+    >>> counter = IBCLRegressor("linear", likelihood="poisson").fit(X, counts)
+    >>> bool(abs(np.log(counter.predict([[1.0]])[0]) - 1.0) < 0.2)
+    True
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         *,
         width: int = 256,
         priors: Sequence[float] | None = None,
+        likelihood: str | Likelihood = Normal.name,
         noise: float | None = None,
         inference: Inference | None = None,
         pooling: str | Routed | None = None,
@@ -90,6 +99,7 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
             alpha=alpha,
             random_state=random_state,
         )
+        self.likelihood = likelihood
         self.noise = noise
 
     def fit(
@@ -124,25 +134,23 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         table, given = self._checked(X, y)
         values = column_or_1d(given, dtype=np.float64, warn=True)
         weights = sample_weights(values, sample_weight)
-        return self._learn(table, values, task, weights, classes=None)
-
-    def _likelihood(self, schema: Schema) -> str | Likelihood:
-        if self.noise is None:
-            return Normal.name
-        return Normal(self.noise / schema.scale)
+        likelihood = value_likelihood(self.likelihood, self.noise)
+        return self._learn(table, values, task, weights, classes=None, likelihood=likelihood)
 
     @property
     def noise_(self) -> float:
-        """The noise used, in units of y."""
+        """The noise used, in units of y; only a Gaussian likelihood has one."""
         likelihood = self._model().likelihood
-        assert isinstance(likelihood, Normal)
+        if not isinstance(likelihood, Normal):
+            raise AttributeError(f"A {likelihood.name} likelihood has no noise of its own.")
         return likelihood.noise * self.schema_.scale
 
     def predict(self, X: ArrayLike, return_std: bool = False, preference: Any = None) -> Any:
-        """Return expected values, and with ``return_std`` also the predictive stds.
+        """Return expected values or counts, and with ``return_std`` also the predictive stds.
 
-        The variance is that of the noise plus that of the preference's distribution over models:
-        exact for heads linear in their parameters, by sampling for others.
+        The variance is that of the noise (of counts, around their rate) plus that of the
+        preference's distribution over models: exact for heads linear in their parameters, by
+        sampling for others.
 
         Parameters
         ----------

@@ -35,7 +35,13 @@ class Distribution(ABC):
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw n parameter vectors; the result has shape (n, D)."""
+        """Draw n parameter vectors; the result has shape (n, D).
+
+        Parameters
+        ----------
+        generator
+            Of the processor, wherever the parameters are: a seed means the same on every device.
+        """
 
     @abstractmethod
     def log_prob(self, theta: Tensor | ArrayLike) -> Tensor:
@@ -105,6 +111,13 @@ class Gaussian(Distribution):
     @abstractmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], dimension: int) -> Self:
         """Return the Gaussian over so many parameters that `tensors` came from."""
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same Gaussian on a device; itself where it is there."""
+        if self.mean.device == device:
+            return self
+        tensors = {name: value.to(device) for name, value in self.tensors().items()}
+        return type(self).from_tensors(tensors, self.dimension)
 
     @property
     def nbytes(self) -> int:

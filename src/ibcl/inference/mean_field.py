@@ -173,7 +173,9 @@ class _Optimisation:
             self.mean_gradient,
             self.variance_gradient,
         )
-        self.adam = torch.optim.Adam([self.parameters], lr=settings.learning_rate, fused=True)
+        # None leaves it to torch on devices that may have no such pass.
+        fused = True if self.parameters.device.type in ("cpu", "cuda") else None
+        self.adam = torch.optim.Adam([self.parameters], lr=settings.learning_rate, fused=fused)
 
     @property
     def std(self) -> Tensor:
@@ -216,9 +218,7 @@ class _Optimisation:
         """Estimate E_q[log p(y | θ)] − KL(q ‖ p) of each posterior with a few seeded draws."""
         bounds = []
         for posterior, prior in zip(posteriors, priors, strict=True):
-            thetas = posterior.sample(
-                draws, torch.Generator(posterior.mean.device).manual_seed(seed)
-            )
+            thetas = posterior.sample(draws, torch.Generator().manual_seed(seed))
             outputs = self.network.outputs_of_many(thetas.to(data.x.device), data.x)
             losses = weighted(self.likelihood.negative_log(outputs, data.y), data.weights)
             bounds.append(-float(losses.sum(-1).mean()) - posterior.kl(prior))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
@@ -16,6 +16,17 @@ from ibcl.uncertainty import Uncertainty, decompose
 # Outputs between which a mean is inverted by bisection, in halvings that reach double precision.
 _WIDEST_OUTPUT = 1024.0
 _HALVINGS = 80
+
+
+class Predictive(NamedTuple):
+    """Of y under f ~ N(mean, variance): its mean, and the two parts of its variance."""
+
+    mean: Tensor
+    """E[y]."""
+    aleatoric: Tensor
+    """E[Var[y | f]]."""
+    epistemic: Tensor
+    """Var[E[y | f]]."""
 
 
 class Likelihood(ABC):
@@ -104,6 +115,13 @@ class Likelihood(ABC):
         aleatoric = self.variance(outputs).sum(-1).mean(0)
         epistemic = self.mean(outputs).var(0, correction=0).sum(-1)
         return Uncertainty(aleatoric + epistemic, aleatoric, epistemic)
+
+    def predictive(self, mean: Tensor, variance: Tensor) -> Predictive | None:
+        """Moments of y under outputs f ~ N(mean, variance), where they have a closed form.
+
+        Only regressions are asked; None lets models be sampled instead.
+        """
+        return None
 
     def expectations(self, mean: Tensor, covariance: Tensor, y: Tensor) -> Expectations:
         """Expectations under outputs z ~ N(mean, covariance), one Gaussian a sample.

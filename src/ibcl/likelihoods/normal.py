@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ibcl.likelihoods.likelihood import Likelihood, as_columns
+from ibcl.likelihoods.likelihood import Likelihood, Predictive, as_columns
 from ibcl.likelihoods.quadrature import Expectations
 
 
@@ -54,6 +54,10 @@ class Normal(Likelihood):
     def variance(self, outputs: Tensor) -> Tensor:
         """noise², the same for all."""
         return torch.full_like(outputs, self.noise**2)
+
+    def predictive(self, mean: Tensor, variance: Tensor) -> Predictive:
+        """The outputs' own moments, and the noise."""
+        return Predictive(mean, self.variance(mean), variance)
 
     def outputs_of(self, mean: Tensor) -> Tensor:
         """Return the mean itself."""

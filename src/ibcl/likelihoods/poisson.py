@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ibcl.likelihoods.likelihood import Likelihood, as_columns, refusal
+from ibcl.likelihoods.likelihood import Likelihood, Predictive, as_columns, refusal
 from ibcl.likelihoods.quadrature import Expectations
 
 # Above this log rate the sampled loss goes on as a straight line, so that its gradient and the
@@ -52,6 +52,13 @@ class Poisson(Likelihood):
     def variance(self, outputs: Tensor) -> Tensor:
         """Return the rates once more: a Poisson variable's variance is its mean."""
         return self.mean(outputs)
+
+    def predictive(self, mean: Tensor, variance: Tensor) -> Predictive:
+        """Moments of log-normal rates: E = exp(m + v/2), and Var = (exp v − 1) E²."""
+        rate = self.mean(mean + variance / 2)
+        # In logarithms, as exp v alone may be infinite; log(exp v − 1) = v + log(1 − exp −v).
+        spread = 2 * mean + 2 * variance + torch.log(-torch.expm1(-variance))
+        return Predictive(rate, rate, self.mean(spread))
 
     def outputs_of(self, mean: Tensor) -> Tensor:
         """Return the log rates."""

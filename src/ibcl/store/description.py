@@ -136,11 +136,11 @@ def _file(subfolder: str, tensors: Mapping[str, Tensor]) -> NamedFile:
 
 
 def read_moments(
-    folder: Storage, manifest: Manifest, columns: int | None
+    folder: Storage, manifest: Manifest, network: FlatNetwork
 ) -> tuple[Moments | None, ...]:
-    """Read each task's moments, where it has any, for features of this width."""
+    """Read each task's moments, where it has any, for this network's features and device."""
     return tuple(
-        None if entry is None else _moments(folder, entry, columns)
+        None if entry is None else _moments(folder, entry, network.columns).to(network.device)
         for entry in manifest.moments or (None,) * len(manifest.tasks)
     )
 
@@ -305,7 +305,12 @@ def _numbers(specification: Mapping[str, Any]) -> int:
     return skipped + sum((before + 1) * after for before, after in pairwise(sizes))
 
 
-def rebuild_network(folder: Storage, entry: NetworkEntry, network: nn.Module | None) -> nn.Module:
+def rebuild_network(
+    folder: Storage,
+    entry: NetworkEntry,
+    network: nn.Module | None,
+    device: str | torch.device | None = None,
+) -> nn.Module:
     """Return the network of a manifest: built or given, and shown to be the one it was."""
     data = b""
     if entry.frozen is not None:
@@ -315,7 +320,7 @@ def rebuild_network(folder: Storage, entry: NetworkEntry, network: nn.Module | N
         check(data, entry.frozen.sha256, entry.frozen.bytes, f"{folder}/{name}")
     what = str(folder)
     flat = FlatNetwork(
-        rebuild_module(entry.specification, network, what, entry.dimension + len(data))
+        rebuild_module(entry.specification, network, what, entry.dimension + len(data)), device
     )
     given = "the network given" if network is not None else "the network described"
     if entry.frozen is not None:

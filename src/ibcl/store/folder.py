@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pydantic_core
+import torch
 from torch import nn
 
 from ibcl.cards import MARK, knowledge_card
@@ -303,7 +304,10 @@ def size(path: str | PathLike[str]) -> FolderSize:
 
 
 def load(
-    path: str | PathLike[str], network: nn.Module | None = None, autosave: bool = False
+    path: str | PathLike[str],
+    network: nn.Module | None = None,
+    autosave: bool = False,
+    device: str | torch.device | None = None,
 ) -> IBCL:
     """Load a learner; what it predicts, and what it goes on to learn, is as if it had never left.
 
@@ -313,13 +317,15 @@ def load(
         The module the learner was made with, where `ibcl.networks` did not build it.
     autosave
         True saves to the same folder whenever a task has been learnt or forgotten.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
     """
     folder = local(path)
     manifest = read_manifest(folder)
     while True:
         try:
             _check_present(folder, manifest)
-            learner = _rebuild(folder, manifest, network)
+            learner = _rebuild(folder, manifest, network, device)
             break
         except (FileNotFoundError, NotADirectoryError) as error:
             # A writer may have replaced the manifest, and removed files, since it was read.
@@ -345,8 +351,13 @@ def _check_present(folder: Storage, manifest: Manifest) -> None:
             )
 
 
-def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> IBCL:
-    module = rebuild_network(folder, manifest.network, network)
+def _rebuild(
+    folder: Storage,
+    manifest: Manifest,
+    network: nn.Module | None,
+    device: str | torch.device | None,
+) -> IBCL:
+    module = rebuild_network(folder, manifest.network, network, device)
     priors, stored = _read_gaussians(folder, manifest)
     try:
         posteriors.check_storage(manifest.storage)
@@ -369,10 +380,11 @@ def _rebuild(folder: Storage, manifest: Manifest, network: nn.Module | None) -> 
     except ValueError as error:
         raise StoreError(f"{folder}/{FILE_NAME} is not valid: {error}") from None
     if manifest.tasks:
-        knowledge = KnowledgeBase(priors, learner.knowledge.d, learner.knowledge.continual)
+        empty = learner.knowledge
+        knowledge = KnowledgeBase(empty.priors, empty.d, empty.continual)
         records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
-        moments = read_moments(folder, manifest, learner.network.columns)
-        knowledge.restore(stored, records, moments)
+        moments = read_moments(folder, manifest, learner.network)
+        knowledge.restore(tuple(q.to(learner.network.device) for q in stored), records, moments)
         if isinstance(likelihood, str):
             raise StoreError(f"{folder}/{FILE_NAME} is not valid: its likelihood is open.")
         learner.restore(knowledge, likelihood, manifest.choices)

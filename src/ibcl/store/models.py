@@ -78,7 +78,8 @@ class ModelEntry(Entry):
 def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) -> None:
     """Save a model's mean model as one safetensors file, with its preference and provenance.
 
-    One network is kept as a plain state dict; a routed model as its heads, gate and weights.
+    One network is kept as a plain state dict; a routed model as its heads, gate and weights. What
+    is written has been read back and compared first.
 
     Parameters
     ----------
@@ -111,17 +112,40 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
     else:
         kept = {**predictor.tensors(), **network.frozen_state}
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
-    contents = entry.model_dump(mode="json")
-    contents["checksum"] = _checksum(tensors, contents)
+    data = _sealed(entry, tensors, model_card(model.preference, known))
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # The card is for people and other tools; only what is in ``ibcl`` is ever read back.
-        card = model_card(model.preference, known)
-        data = _in_order(save(tensors, metadata={"ibcl": json.dumps(contents), "card": card}))
         write_atomically(target, data, overwrite=overwrite)
     except OSError as error:
         raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
+
+
+def _sealed(entry: ModelEntry, tensors: dict[str, Tensor], card: str) -> bytes:
+    """Return a model file's bytes, which were read back and are this model again.
+
+    The card is for people and other tools; only what is in ``ibcl`` is ever read back.
+    """
+    try:
+        contents = entry.model_dump(mode="json")
+        contents["checksum"] = _checksum(tensors, contents)
+        text = json.dumps(contents, allow_nan=False)
+        data = _in_order(save(tensors, metadata={"ibcl": text, "card": card}))
+        # The checksum compares the tensors. The rest is compared as text, which tells 1 from 1.0,
+        # 0 from −0, and orders and surrogates apart.
+        returned, _ = _parse(data, "what was written")
+        same = repr(returned.model_dump()) == repr(entry.model_dump())
+        restore_encoder(returned.encoder)
+        restore_likelihood(returned.likelihood)
+    except (RecursionError, ValueError, SafetensorError):
+        same = False
+    if not same or len(data) > LARGEST_FILE:
+        raise StoreError(
+            "This model cannot be saved: a name or its metadata would not come back from disk as "
+            "it is; use text of whole characters, finite numbers, and lists and mappings that are "
+            "neither nested deeply nor very large."
+        )
+    return data
 
 
 def _in_order(data: bytes) -> bytes:
@@ -135,18 +159,25 @@ def _in_order(data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data[end:]
 
 
-def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> Model:
+def load_model(
+    path: str | PathLike[str],
+    network: nn.Module | None = None,
+    device: str | torch.device | None = None,
+) -> Model:
     """Load a model that `Model.save` wrote; it predicts the same, from the same kind of table.
 
     Parameters
     ----------
     network
         The module it was made with, where `ibcl.networks` did not build it.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
     """
     source = Path(path)
     entry, tensors = _read(source)
     largest = sum(tensor.numel() for tensor in tensors.values())
-    flat = FlatNetwork(rebuild_module(entry.network, network, source, largest))
+    flat = FlatNetwork(rebuild_module(entry.network, network, source, largest), device)
+    tensors = {name: value.to(flat.device) for name, value in tensors.items()}
     try:
         preference = Preference(entry.preference)
         likelihood = restore_likelihood(entry.likelihood)
@@ -164,7 +195,7 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
     return Model(
         predictor,
         preference,
-        encode=partial(_encode, entry.task_incremental, tuple(preference), encoder),
+        encode=partial(_encode, entry.task_incremental, tuple(preference), encoder, flat.device),
         encoder=encoder,
         credal=None,
         alpha=entry.alpha,
@@ -182,10 +213,15 @@ def load_model(path: str | PathLike[str], network: nn.Module | None = None) -> M
 
 
 def _encode(
-    size: int | None, tasks: tuple[str, ...], encoder: Encoder | None, x: Any, task: str | None
+    size: int | None,
+    tasks: tuple[str, ...],
+    encoder: Encoder | None,
+    device: torch.device,
+    x: Any,
+    task: str | None,
 ) -> Tensor:
     inputs = as_inputs(x) if encoder is None else encoder.inputs(x)
-    return append_task_id(inputs, task, tasks, size)
+    return append_task_id(inputs.to(device), task, tasks, size)
 
 
 def _single(flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]) -> SingleNetwork:
@@ -228,6 +264,11 @@ def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
         data = read_regular(source, LARGEST_FILE)
     except OSError as error:
         raise StoreError(f"Cannot read {source}: {reason(error)}.") from None
+    return _parse(data, source)
+
+
+def _parse(data: bytes, source: object) -> tuple[ModelEntry, dict[str, Tensor]]:
+    """Turn a model file's bytes into its metadata and tensors."""
     try:
         tensors = {name: value.clone() for name, value in load(data).items()}
         header = pydantic_core.from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -241,7 +282,11 @@ def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
             f"{source} was written in format {number}, but this version of ibcl reads formats up "
             f"to {FORMAT}; upgrade ibcl to open it."
         )
-    if checksum != _checksum(tensors, contents):
+    try:
+        intact = checksum == _checksum(tensors, contents)
+    except (ValueError, RecursionError):
+        intact = False
+    if not intact:
         raise StoreError(f"{source} is damaged: its contents do not match its checksum.")
     try:
         return ModelEntry.model_validate_json(json.dumps(contents)), tensors

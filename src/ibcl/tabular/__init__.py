@@ -5,6 +5,7 @@ model mean nothing without it. It is given to a learner as ``IBCL(network, encod
 kept, as plain numbers and text, in every knowledge base and every exported model.
 """
 
+from ibcl.tabular.answers import in_scaled_units, scales, value_likelihood
 from ibcl.tabular.columns import CategoricalColumn, NumericColumn
 from ibcl.tabular.heads import head_names, make_head, outputs_for
 from ibcl.tabular.schema import LARGEST_INPUT, Schema, usable_columns
@@ -21,8 +22,11 @@ __all__ = [
     "Schema",
     "ValueTarget",
     "head_names",
+    "in_scaled_units",
     "make_head",
     "outputs_for",
     "sample_weights",
+    "scales",
     "usable_columns",
+    "value_likelihood",
 ]
