@@ -78,12 +78,23 @@ class ModelEntry(Entry):
 def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) -> None:
     """Save a model's mean model as one safetensors file, with its preference and provenance.
 
-    One network is kept as a plain state dict; a routed model as its heads, gate and weights.
-
     Parameters
     ----------
     overwrite
         False refuses a file that is there already.
+    """
+    data, target = model_bytes(model), Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, data, overwrite=overwrite)
+    except OSError as error:
+        raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
+
+
+def model_bytes(model: Model) -> bytes:
+    """Return a model's mean model as the bytes of its safetensors file.
+
+    One network is kept as a plain state dict; a routed model as its heads, gate and weights.
     """
     network, predictor = model.network, model.predictor
     routed = isinstance(predictor, RoutedNetworks)
@@ -113,15 +124,9 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
     contents = entry.model_dump(mode="json")
     contents["checksum"] = _checksum(tensors, contents)
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # The card is for people and other tools; only what is in ``ibcl`` is ever read back.
-        card = model_card(model.preference, known)
-        data = _in_order(save(tensors, metadata={"ibcl": json.dumps(contents), "card": card}))
-        write_atomically(target, data, overwrite=overwrite)
-    except OSError as error:
-        raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
+    # The card is for people and other tools; only what is in ``ibcl`` is ever read back.
+    card = model_card(model.preference, known)
+    return _in_order(save(tensors, metadata={"ibcl": json.dumps(contents), "card": card}))
 
 
 def _in_order(data: bytes) -> bytes:
