@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -15,6 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 from pieces import deadly, first_ends, poisoned, slow, square
+from programs import python
 
 from ibcl.experiments.engine import LocalEngine, engine
 from ibcl.experiments.evaluation.contenders import contender
@@ -112,63 +111,6 @@ def ended(process: int, seconds: float = 30) -> bool:
             return True
         time.sleep(0.1)
     return False
-
-
-NODES = """
-import sys, threading, time
-from functools import partial
-from pathlib import Path
-import ray
-from ray.cluster_utils import Cluster
-from pieces import slow
-from ibcl.experiments.ray_engine import RayEngine
-
-folder = Path(sys.argv[1])
-small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **small})
-node = cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-
-def remove() -> None:
-    while len(list(folder.iterdir())) < 2:
-        time.sleep(0.05)
-    cluster.remove_node(node, allow_graceful=False)
-
-remover = threading.Thread(target=remove)
-remover.start()
-work = partial(slow, folder, seconds=3.0)
-found = sorted(outcome.result for outcome in RayEngine().run(work, range(4)))
-remover.join()
-# The cluster itself may take a while to notice.
-until = time.monotonic() + 60
-while len([node for node in ray.nodes() if node["Alive"]]) > 1 and time.monotonic() < until:
-    time.sleep(0.1)
-assert len([node for node in ray.nodes() if node["Alive"]]) == 1
-print(found, len(list(folder.iterdir())))
-ray.shutdown()
-cluster.shutdown()
-"""
-
-
-def python(*arguments: object) -> subprocess.Popen[str]:
-    here = Path(__file__).parent
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)]),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    return subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-
-
-def test_a_node_removed_in_the_middle_costs_nothing(tmp_path: Path) -> None:
-    out, err = python("-c", NODES, tmp_path).communicate(timeout=120)
-    # What ran on the node began once more elsewhere.
-    assert out.splitlines()[-1:] == ["[0, 1, 2, 3] 5"], err
 
 
 KILLED = """

@@ -1,65 +1,58 @@
-"""Scores for many users on Ray are those of one machine, in files."""
+"""Scores for many users on Ray are those of one machine, in files, also when a worker dies."""
 
 from __future__ import annotations
 
-import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+import psutil
 import pytest
+from killing import caught_at_work
+from scoring_data import make, score
 from typer.testing import CliRunner
 
 from ibcl.cli import app, predictions
 
 
-def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("scoring")
-    random = np.random.default_rng(0)
-    for task in range(2):
-        x = random.normal(size=(60, 3))
-        table = pd.DataFrame(x, columns=["a", "b", "c"])
-        table["y"] = np.where(x[:, task] > 0, "yes", "no")
-        table.to_csv(folder / f"task{task}.csv", index=False)
-        run("learn", folder / "kb", folder / f"task{task}.csv", "--label", "y", "--width", 16)
-    rows = pd.DataFrame(random.normal(size=(50, 3)), columns=["a", "b", "c"])
-    rows.to_parquet(folder / "rows.parquet", row_group_size=20)
-    weight = random.uniform(size=300)
-    users = pd.DataFrame({"user": [f"u{n}" for n in range(300)], "task0": weight})
-    users["task1"] = 1 - weight
-    users.to_parquet(folder / "users.parquet")
-    return folder
+    return make(tmp_path_factory.mktemp("scoring"))
 
 
-@pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large files would be cut, so are these."""
+@pytest.mark.usefixtures("cluster")
+def test_scores_are_those_of_one_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As large files would be cut, so are these.
     monkeypatch.setattr(predictions, "_BLOCK_NUMBERS", 2_000)
-
-
-def score(folder: Path, out: str, *options: object) -> pd.DataFrame:
-    arguments = ["score", folder / "kb", folder / "rows.parquet"]
-    users = folder / "users.parquet"
-    answer = run(*arguments, "--users", users, "--out", folder / out, "--json", *options)
-    assert json.loads(answer.splitlines()[-1])["rows"] == 50
-    return pd.read_parquet(folder / out)
-
-
-@pytest.mark.usefixtures("cluster", "small_pieces")
-def test_scores_are_those_of_one_machine(folder: Path) -> None:
     local = score(folder, "local.parquet")
     on_ray = score(folder, "ray.parquet", "--engine", "ray")
     pd.testing.assert_frame_equal(on_ray, local, check_exact=True)
     parts = sorted(part.name for part in (folder / "ray.parquet").iterdir())
     assert parts == [f"part-{number:08}.parquet" for number in range(15)]
     assert not list(folder.glob(".ray*"))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_killed_while_it_scores_costs_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "_BLOCK_NUMBERS", 200_000)
+    local = score(folder, "all.parquet", users="many")
+
+    def kill_one() -> psutil.Process:
+        worker = caught_at_work(os.getpid(), folder, "killed.parquet")
+        worker.kill()
+        return worker
+
+    with ThreadPoolExecutor(1) as beside:
+        killing = beside.submit(kill_one)
+        on_ray = score(folder, "killed.parquet", "--engine", "ray", users="many")
+        worker = killing.result()
+    assert not worker.is_running()
+    assert on_ray.to_parquet() == local.to_parquet()
+    parts = sorted(part.name for part in (folder / "killed.parquet").iterdir())
+    assert parts == [f"part-{number:08}.parquet" for number in range(9)]
 
 
 def test_what_is_there_is_not_replaced_unasked(folder: Path) -> None:

@@ -1,19 +1,13 @@
-"""Knowledge bases in memory and in a real S3 server: the same, also with rivals and killed writers.
-
-moto cannot be installed beside the project's own packages (it needs another python-dateutil), so
-the server runs in an environment of its own: ``make s3``, or the variable IBCL_S3_PYTHON.
-"""
+"""Knowledge bases in memory and in a real S3 server, also with rivals and killed writers."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +16,7 @@ import fsspec
 import pytest
 import torch
 from learners import KINDS, assert_same_learner, files, learn, make
+from s3_buckets import new_bucket, start_server
 from typer.testing import CliRunner
 
 import ibcl
@@ -32,20 +27,6 @@ from ibcl.store.objects import connect
 from ibcl.store.storage import as_url
 
 HERE = Path(__file__).parent
-SERVER_PYTHON = Path(os.environ.get("IBCL_S3_PYTHON", HERE.parents[1] / ".venv-s3/bin/python"))
-
-
-def start_server(*arguments: str) -> tuple[subprocess.Popen[str], str]:
-    if not SERVER_PYTHON.exists():
-        pytest.skip("no S3 server is installed; make one with 'make s3'")
-    server = subprocess.Popen(
-        [SERVER_PYTHON, HERE / "s3_server.py", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert server.stdout is not None
-    return server, f"http://127.0.0.1:{int(server.stdout.readline())}"
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +35,6 @@ def endpoint() -> Iterator[str]:
     yield url
     server.kill()
     server.wait()
-
-
-def new_bucket(endpoint: str, patch: pytest.MonkeyPatch) -> str:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }.items():
-        patch.setenv(name, value)
-    bucket = f"bucket-{uuid.uuid4().hex}"
-    request = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")
-    urllib.request.urlopen(request).close()
-    return f"s3://{bucket}/some/kb"
 
 
 @pytest.fixture(params=["memory", "s3"])

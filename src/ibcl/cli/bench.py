@@ -51,7 +51,10 @@ Asked = Annotated[
         "last one, which costs a fraction of it."
     ),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
+Output = Annotated[
+    Path,
+    typer.Option("--output", "-o", help="Folder for the results, or its URL: s3://bucket/name."),
+]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Runs at the same time [one a processor].")
 ]
@@ -169,6 +172,7 @@ def tune(
     ibcl/experiments/evaluation/settings.
     """
     from ibcl.experiments.engine import engine as make_engine
+    from ibcl.experiments.evaluation.places import write_bytes
     from ibcl.experiments.evaluation.runs import check_benchmarks, selected_contenders
     from ibcl.experiments.evaluation.tuning import as_toml, searches
     from ibcl.experiments.evaluation.tuning import tune as search
@@ -191,13 +195,15 @@ def tune(
         text = as_toml([found[item] for item in wanted if item in found])
         typer.echo(text)
         if output is not None:
-            (output / f"{Path(benchmark).stem}.toml").write_text(text, encoding="utf-8")
+            write_bytes(output / f"{Path(benchmark).stem}.toml", text.encode())
     if failed:
         raise ValueError("These searches failed, the others are kept: " + "; ".join(failed) + ".")
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of `ibcl bench` and `ibcl ablate`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders or URLs of `ibcl bench` and `ibcl ablate`.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for page and figures [the first].")
     ] = None,
@@ -206,8 +212,14 @@ def report(
     from ibcl.experiments.evaluation.ablation import STUDY_NAMES
     from ibcl.experiments.evaluation.report import write_report
     from ibcl.experiments.evaluation.runs import read_runs, read_study
+    from ibcl.store import as_url
 
     folder = output or runs[0]
+    if as_url(folder):
+        raise ValueError(
+            f"The page and its figures are files, so they cannot go to {as_url(folder)}: give an "
+            "--output folder"
+        )
     studies = {name: read_study(name, *runs) for name in STUDY_NAMES}
     page = write_report(read_runs(*runs), folder, studies)
     typer.echo(f"The page is {page}; the figures are beside it, in {folder / 'figures'}.")

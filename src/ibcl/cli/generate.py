@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Force, Json, KnowledgeBaseFolder, PreferenceList
+from ibcl.cli.options import EngineName, Force, Json, KnowledgeBaseFolder, PreferenceList
 
 _MODELS_SHOWN = 10
 
@@ -17,7 +17,9 @@ def generate(
     output: Annotated[
         Path,
         typer.Option(
-            help="File for the model, .safetensors; a folder for several.", show_default=False
+            help="File for the model, .safetensors; a folder for several; or .parquet for a file "
+            "of --preferences: one table with a row a model.",
+            show_default=False,
         ),
     ],
     preference: PreferenceList = None,
@@ -29,6 +31,7 @@ def generate(
             show_default=False,
         ),
     ] = None,
+    engine: EngineName = "local",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -40,9 +43,24 @@ def generate(
     from ibcl.cli.predictions import region_facts
     from ibcl.cli.preferences import read_users
     from ibcl.cli.tables import check_output
+    from ibcl.experiments.engine import check_engine
 
     if not preference and preferences is None:
         raise ValueError("Give a --preference or a file of --preferences")
+    kind, _, address = check_engine(engine).partition(":")
+    if kind == "ray" or output.suffix.lower() == ".parquet":
+        from ibcl.cli.generating_many import generate_as_table, generate_on_ray
+
+        if preferences is None or preference:
+            raise ValueError(
+                "--engine ray and an output that ends in .parquet are for a file of --preferences, "
+                "and take no --preference"
+            )
+        if kind == "ray":
+            generate_on_ray(knowledge_base, preferences, output, force, as_json, address)
+        else:
+            generate_as_table(knowledge_base, preferences, output, force, as_json)
+        return
     single = len(preference or ()) == 1 and preferences is None
     if single:
         check_output(output, force, endings=[".safetensors"])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Log
+from ibcl.cli.options import EngineName, Log
 
 
 def rl(
@@ -51,6 +51,7 @@ def rl(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads a seed's simulator uses; steps/s are printed.")
     ] = 1,
+    engine: EngineName = "local",
     log: Log = None,
 ) -> None:
     """Learn a few tasks, then generate a policy for every preference between the objectives.
@@ -65,6 +66,7 @@ def rl(
         # MuJoCo reads this once, when it is imported, and cannot be imported if it is wrong.
         os.environ.setdefault("MUJOCO_GL", "egl")
     from ibcl.callbacks import run_log
+    from ibcl.experiments.engine import engine as make_engine
     from ibcl.rl.benchmark import benchmark
 
     if two_tasks and conditioned:
@@ -83,6 +85,7 @@ def rl(
         two_tasks=two_tasks,
         conditioned=conditioned,
         log=run_log(log),
+        engine=None if engine == "local" else make_engine(engine, workers),
     )
     console = Console()
     console.print(Markdown(text))

@@ -14,7 +14,8 @@ from typing import Any
 
 from ibcl.experiments.engine import Item, Outcome, Result, attempt
 
-_RETRIES = 3
+RETRIES = 3
+"""So many workers or nodes may die under a piece of work before it is given up."""
 
 
 class RayEngine:
@@ -42,7 +43,7 @@ class RayEngine:
         import ray
 
         connect(self.address, self.processes)
-        work: Any = ray.remote(max_retries=_RETRIES, num_cpus=1)(attempt)
+        work: Any = ray.remote(max_retries=RETRIES, num_cpus=1)(attempt)
         shared = ray.put(function)
         waiting = list(reversed(items))
         running: dict[Any, Item] = {}
@@ -69,7 +70,7 @@ def _outcome(item: Item, reference: Any) -> Outcome[Item, Any]:
         return Outcome(item, None, f"It could not begin on its worker: {problem.cause}.")
     except ray.exceptions.RayError as problem:
         name = type(problem).__name__
-        return Outcome(item, None, f"Its worker died each of {_RETRIES + 1} times ({name}).")
+        return Outcome(item, None, f"Its worker died each of {RETRIES + 1} times ({name}).")
     return Outcome(item, result, error)
 
 

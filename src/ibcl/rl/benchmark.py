@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ibcl.callbacks import RunLog
+from ibcl.experiments.engine import Engine
 from ibcl.rl.environments import make
 from ibcl.rl.experiment import even_preferences, run, train
 from ibcl.rl.figures import draw_curves, draw_frames, draw_front
@@ -29,6 +30,7 @@ def benchmark(
     two_tasks: bool = False,
     conditioned: bool = False,
     log: RunLog | None = None,
+    engine: Engine | None = None,
 ) -> str:
     """Run or continue a benchmark and return its summary in Markdown.
 
@@ -47,7 +49,7 @@ def benchmark(
             f"{environment} has {len(objectives)} objectives, but its recipe measures "
             f"{len(plan.reference)}; use ibcl.rl.IBCRL directly."
         )
-    results = run(plan, seeds, folder / "seeds", preferences, workers, threads, log)
+    results = run(plan, seeds, folder / "seeds", preferences, workers, threads, log, engine)
     command = f"ibcl rl {environment} --seeds {len(seeds)}"
     if seeds[0]:
         command += f" --first-seed {seeds[0]}"

@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from pathlib import Path
@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcl.callbacks import RunLog
-from ibcl.progress import progress_bar
+from ibcl.experiments.engine import Engine, LocalEngine, Outcome
+from ibcl.progress import Bar, progress_bar
 from ibcl.rl.bayesian_policy_gradient import PolicyProgress
 from ibcl.rl.checkpoint import write_atomically
 from ibcl.rl.hypervolume import hypervolume
@@ -287,32 +288,65 @@ def run(
     workers: int = 1,
     threads: int = 1,
     log: RunLog | None = None,
+    engine: Engine | None = None,
 ) -> list[SeedResult]:
-    """Run all seeds, ``workers`` of them at a time."""
+    """Run all seeds, ``workers`` of them at a time.
+
+    Parameters
+    ----------
+    engine
+        Where they run, instead of in processes of this machine; it must see the folder.
+    """
     if preferences < 2:
         raise ValueError(f"A front needs at least two preferences, not {preferences}.")
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = [(recipe, seed, folder, preferences, threads) for seed in seeds]
     with progress_bar("seeds", total=len(seeds)) as bar:
-        if workers == 1 or len(seeds) == 1:
+        if engine is None and (workers == 1 or len(seeds) == 1):
             results = []
-            for each in arguments:
-                results.append(run_seed(*each, bar.say, log))
+            for seed in seeds:
+                results.append(run_seed(recipe, seed, folder, preferences, threads, bar.say, log))
                 bar.advance(1)
             return results
+        work = partial(_run_one, recipe, folder.absolute(), preferences, threads)
+        if engine is not None:
+            return _collected(engine.run(partial(work, None, log), seeds), seeds, bar)
         # Processes, one arithmetic thread each: seeds are independent, and a network this small
         # gains nothing from more.
-        context = get_context("spawn")
-        with (
-            _one_arithmetic_thread(),
-            _lines(context, bar.say) as say,
-            ProcessPoolExecutor(workers, context) as pool,
-        ):
-            jobs = [pool.submit(run_seed, *each, say, log) for each in arguments]
-            for job in as_completed(jobs):
-                job.result()
-                bar.advance(1)
-            return [job.result() for job in jobs]
+        with _one_arithmetic_thread(), _lines(get_context("spawn"), bar.say) as say:
+            outcomes = LocalEngine(workers).run(partial(work, say, log), seeds)
+            return _collected(outcomes, seeds, bar)
+
+
+def _run_one(
+    recipe: Recipe,
+    folder: Path,
+    preferences: int,
+    threads: int,
+    report: Report | None,
+    log: RunLog | None,
+    seed: int,
+) -> SeedResult:
+    return run_seed(recipe, seed, folder, preferences, threads, report, log)
+
+
+def _collected(
+    outcomes: Iterator[Outcome[int, SeedResult]], seeds: Sequence[int], bar: Bar
+) -> list[SeedResult]:
+    """Return the results in the order of the seeds; say at the end which ones failed."""
+    found: dict[int, SeedResult] = {}
+    failed = []
+    for outcome in outcomes:
+        if outcome.result is None:
+            failed.append(f"seed {outcome.item} ({outcome.error})")
+        else:
+            found[outcome.item] = outcome.result
+        bar.advance(1)
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(seeds)} seeds failed, the others are kept: "
+            f"{'; '.join(failed)}. Give the same command again to try these again."
+        )
+    return [found[seed] for seed in seeds]
 
 
 @contextmanager

@@ -78,13 +78,24 @@ class ModelEntry(Entry):
 def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) -> None:
     """Save a model's mean model as one safetensors file, with its preference and provenance.
 
-    One network is kept as a plain state dict; a routed model as its heads, gate and weights. What
-    is written has been read back and compared first.
-
     Parameters
     ----------
     overwrite
         False refuses a file that is there already.
+    """
+    data, target = model_bytes(model), Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, data, overwrite=overwrite)
+    except OSError as error:
+        raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
+
+
+def model_bytes(model: Model) -> bytes:
+    """Return a model's mean model as the bytes of its safetensors file.
+
+    One network is kept as a plain state dict; a routed model as its heads, gate and weights. The
+    bytes have been read back and compared.
     """
     network, predictor = model.network, model.predictor
     routed = isinstance(predictor, RoutedNetworks)
@@ -112,13 +123,7 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
     else:
         kept = {**predictor.tensors(), **network.frozen_state}
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
-    data = _sealed(entry, tensors, model_card(model.preference, known))
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, data, overwrite=overwrite)
-    except OSError as error:
-        raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
+    return _sealed(entry, tensors, model_card(model.preference, known))
 
 
 def _sealed(entry: ModelEntry, tensors: dict[str, Tensor], card: str) -> bytes:

@@ -1,29 +1,31 @@
 """Many runs of the protocol: on an engine, with time left, and resumed where they were stopped.
 
 Each run is a *cell* (benchmark, contender, memory, seed, family of preferences), and each cell's
-table is one Parquet file, written under another name and renamed when complete. What exists is
-not run again, unless its settings, the code it was made by or its data have changed since.
+table is one Parquet file in a folder or below a URL, there when it is complete. What exists is not
+run again, unless its settings, the code it was made by or its data have changed since.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ibcl.callbacks import RunLog
+from ibcl.errors import StoreError
 from ibcl.experiments import benchmarks, methods
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
+from ibcl.experiments.evaluation import places
 from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.metrics import average_per_task
 from ibcl.experiments.evaluation.protocol import Protocol, run
@@ -178,13 +180,16 @@ def finished(cell: Cell, folder: Path) -> bool:
     try:
         made = read_part(folder / cell.file).iloc[0]
         return bool(made["settings"] == cell.digest and made["data"] == cell.data)
+    except StoreError:
+        # A store that cannot be reached is no answer.
+        raise
     except (OSError, ValueError, LookupError):
         return False
 
 
 def read_part(path: Path) -> pd.DataFrame:
     """Read the table of one cell."""
-    return pd.read_parquet(path)
+    return pd.read_parquet(BytesIO(places.read_bytes(path)))
 
 
 def run_cell(folder: Path, cell: Cell) -> str:
@@ -202,24 +207,13 @@ def run_cell(folder: Path, cell: Cell) -> str:
         table = run(cell.contender, benchmark, cell.seed, cell.memory, cell.protocol)
     table.insert(0, "label", cell.label)
     table["settings"], table["data"] = cell.digest, cell.data
-    write_atomically(table, folder / cell.file)
+    places.write_bytes(folder / cell.file, table.to_parquet(index=False))
     return cell.name
 
 
 @lru_cache(maxsize=1)
 def _load(benchmark: str, backbone: str | None, seed: int) -> Benchmark:
     return benchmarks.load(benchmark, backbone=backbone, seed=seed)
-
-
-def write_atomically(table: pd.DataFrame, path: Path) -> None:
-    """Write a Parquet file that is either whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_suffix(f".{os.getpid()}.waiting")
-    try:
-        table.to_parquet(waiting, index=False)
-        os.replace(waiting, path)
-    finally:
-        waiting.unlink(missing_ok=True)
 
 
 def run_all(
@@ -229,8 +223,14 @@ def run_all(
 
     In this process without an engine. A cell that fails is an outcome with an error.
     """
+    engine = engine or LocalEngine(1)
+    if places.of_one_process(folder) and getattr(engine, "processes", None) != 1:
+        raise ValueError(
+            f"{folder} is in the memory of this process, so no other one can put results there: "
+            "use one process, or a folder or s3:// URL."
+        )
     waiting = [cell for cell in cells if not finished(cell, folder)]
-    yield from (engine or LocalEngine(1)).run(partial(run_cell, folder.absolute()), waiting)
+    yield from engine.run(partial(run_cell, places.absolute(folder)), waiting)
 
 
 def run_with_progress(
@@ -274,8 +274,8 @@ def log_accuracies(cell: Cell, folder: Path, log: RunLog) -> None:
 
 def write_environment(folder: Path) -> None:
     """Write down the versions the results were made with."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n")
+    text = json.dumps(environment(), indent=2) + "\n"
+    places.write_bytes(folder / "environment.json", text.encode())
 
 
 def environment() -> dict[str, Any]:
@@ -292,7 +292,7 @@ def environment() -> dict[str, Any]:
 
 def read_runs(*folders: Path) -> pd.DataFrame:
     """Read all tables in these folders as one."""
-    parts = sorted(part for folder in folders for part in Path(folder).glob("*.parquet"))
+    parts = sorted(part for folder in folders for part in places.tables(Path(folder)))
     if not parts:
         named = ", ".join(str(folder) for folder in folders)
         raise FileNotFoundError(
@@ -307,11 +307,7 @@ def read_runs(*folders: Path) -> pd.DataFrame:
 def read_study(name: str, *folders: Path) -> pd.DataFrame:
     """Read the tables of a study in these folders as one; empty where there are none."""
     inside = [Path(folder) / name for folder in folders]
-    return (
-        read_runs(*inside)
-        if any(list(path.glob("*.parquet")) for path in inside)
-        else pd.DataFrame()
-    )
+    return read_runs(*inside) if any(places.tables(path) for path in inside) else pd.DataFrame()
 
 
 def write_compact(table: pd.DataFrame, folder: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from ibcl.experiments import benchmarks
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.contenders import Contender, contender
+from ibcl.experiments.evaluation.places import read_bytes, write_bytes
 from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.experiments.methods import Range
 
@@ -117,10 +119,11 @@ def tune(search: Search) -> Tuned:
     """
     if search.trials < 1:
         raise ValueError(f"Tuning needs at least one trial, not {search.trials}.")
-    if search.file is not None and search.file.is_file():
-        found = read_tuned(search.file)
-        if len(found.trials) >= search.trials:
-            return found
+    if search.file is not None:
+        with suppress(FileNotFoundError):
+            found = read_tuned(search.file)
+            if len(found.trials) >= search.trials:
+                return found
     start = contender(search.method, search.benchmark, search.memory)
     space = start.registration.space
     # Where classes are so unequal, every good answer to a dense preference is the majority's.
@@ -163,14 +166,13 @@ def tune(search: Search) -> Tuned:
     study.optimize(objective, n_trials=search.trials if space else 1, catch=(ValueError,))
     found = Tuned(search, tuple(done))
     if search.file is not None:
-        search.file.parent.mkdir(parents=True, exist_ok=True)
-        search.file.write_text(json.dumps(asdict(found), indent=1) + "\n")
+        write_bytes(search.file, (json.dumps(asdict(found), indent=1) + "\n").encode())
     return found
 
 
 def read_tuned(path: Path) -> Tuned:
     """Read the trials of a search."""
-    content = json.loads(path.read_text())
+    content = json.loads(read_bytes(path))
     search = Search(**{**content["search"], "seeds": tuple(content["search"]["seeds"])})
     trials = [Trial(**{**trial, "scores": tuple(trial["scores"])}) for trial in content["trials"]]
     return Tuned(search, tuple(trials))
