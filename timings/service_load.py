@@ -2,11 +2,13 @@
 
     python timings/service_load.py [--clients 200] [--seconds 60]
 
-Three parts, all on loopback with the server in a process of its own: an echo of small bodies (two
-halves, before and after), predictions of one row, and a mixture of predictions, reads, feedback and
-preference changes, during which the knowledge base learns a task and the server is killed (SIGKILL)
-and started again. Every prediction is compared with the library's own, every acknowledged write is
-looked up again in the end.
+All on loopback with the servers in processes of their own. First an echo and predictions of one row
+take turns, both with the same bodies, answers of about the same size, and every answer read and
+compared; of each are printed the requests a second and the processor time that the server takes for
+one, which other work on the machine disturbs less. Then a mixture of predictions, reads, feedback
+and preference changes, during which the knowledge base learns a task and the server is killed
+(SIGKILL) and started again. Every prediction is compared with the library's own, every acknowledged
+write is looked up again in the end.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,11 +115,12 @@ class Connection:
             if self._streams is None:
                 self._streams = await asyncio.open_connection("127.0.0.1", self._port)
             reader, writer = self._streams
-            content = b"" if body is None else json.dumps(body).encode()
+            if not isinstance(body, bytes):
+                body = b"" if body is None else json.dumps(body).encode()
             writer.write(
                 f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
-                f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-                + content
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                + body
             )
             head = await reader.readuntil(b"\r\n\r\n")
             length = (
@@ -292,9 +296,9 @@ def start(command: list[str], port: int) -> subprocess.Popen[bytes]:
             time.sleep(0.02)
 
 
-def small_predictions(truth: Truth, path: str) -> object:
+def small_bodies(truth: Truth) -> list[dict[str, object]]:
     """Make bodies with one row and a preference."""
-    bodies = [
+    return [
         {
             "rows": [truth.rows.iloc[row].to_dict()],
             "preference": dict(zip(TASKS, truth.preferences[which].tolist(), strict=False)),
@@ -302,12 +306,67 @@ def small_predictions(truth: Truth, path: str) -> object:
         for row in range(ROWS)
         for which in range(PREFERENCES)
     ]
-    return lambda generator: ("POST", path, *_with_number(bodies, generator))
 
 
-def _with_number(bodies: list[object], generator: random.Random) -> tuple[object, int]:
-    number = generator.randrange(len(bodies))
-    return bodies[number], number
+def processor_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time that a server has taken so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Turns:
+    """What a server did in all of its turns."""
+
+    server: subprocess.Popen[bytes]
+    port: int
+    path: str
+    right: Callable[[int, object], bool]
+    """Of the number of a body and the answer."""
+    requests: int = 0
+    seconds: float = 0.0
+    processor: float = 0.0
+
+    async def take(self, name: str, clients: int, seconds: float, contents: list[bytes]) -> None:
+        """Answer all clients for a while."""
+
+        def make(generator: random.Random) -> tuple[str, str, bytes, int]:
+            number = generator.randrange(len(contents))
+            return "POST", self.path, contents[number], number
+
+        def check(tally: Tally, status: int, answer: bytes, number: int) -> None:
+            if status != 200 or not self.right(number, json.loads(answer)):
+                tally.wrong.append(f"status {status}")
+
+        begin, before = time.perf_counter(), processor_seconds(self.server)
+        tally = await repeat(self.port, clients, seconds, make, check)
+        duration = time.perf_counter() - begin
+        processor = processor_seconds(self.server) - before
+        self.requests += len(tally.seconds)
+        self.seconds += duration
+        self.processor += processor
+        each = 1e6 * processor / len(tally.seconds)
+        print(
+            tally.line(f"{name}, one row", duration),
+            f"  processor {each:4.0f} µs   wrong {len(tally.wrong)}",
+        )
+
+
+async def compare(
+    echo: Turns, predict: Turns, arguments: argparse.Namespace, contents: list[bytes]
+) -> None:
+    """Have the two take turns, and print how they compare."""
+    for number in range(arguments.turns):
+        pair = [("echo", echo), ("predict", predict)]
+        for name, turns in pair if number % 2 == 0 else pair[::-1]:
+            seconds = max(1.0, arguments.seconds / (2 * arguments.turns))
+            await turns.take(name, arguments.clients, seconds, contents)
+    throughput = (predict.requests / predict.seconds) / (echo.requests / echo.seconds)
+    processor = (echo.processor / echo.requests) / (predict.processor / predict.requests)
+    print(
+        f"predictions reach {throughput:.2f} of the bare echo's throughput; by the servers' "
+        f"processor time a request {processor:.2f}"
+    )
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> None:
@@ -319,38 +378,31 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
     truth = Truth(frame.reset_index(drop=True), preferences)
     truth.learn(base)
 
-    def check(tally: Tally, status: int, answer: bytes, number: int) -> None:
-        answers = next(iter(truth.by_version.values()))
-        expected = answers[number % PREFERENCES][number // PREFERENCES]
-        right = status == 200
-        if right and b'"probabilities"' in answer:
-            right = near(json.loads(answer)["probabilities"][0], expected)
-        if not right:
-            tally.wrong.append(f"status {status}")
+    bodies = small_bodies(truth)
+    (answers,) = truth.by_version.values()
 
-    part = max(2.0, arguments.seconds / 6)
+    def same(number: int, answer: object) -> bool:
+        return answer == bodies[number]
+
+    def predicted(number: int, answer: dict[str, list[list[float]]]) -> bool:
+        expected = answers[number % PREFERENCES][number // PREFERENCES]
+        return near(answer["probabilities"][0], expected)
+
     echo_port, port = free_port(), free_port()
     serve = [sys.executable, "-c", "from ibcl.cli import main; main()", "serve", str(base)]
     serve += ["--port", str(port)]
     echo = start([sys.executable, "-c", ECHO, str(echo_port)], echo_port)
     server = start(serve, port)
-    small = {
-        "echo": (echo_port, small_predictions(truth, "/echo")),
-        "predict": (port, small_predictions(truth, "/v1/predict")),
-    }
-    totals = {name: [0, 0.0] for name in small}
-    for _ in range(2):
-        for name, (where, make) in small.items():
-            begin = time.perf_counter()
-            tally = await repeat(where, arguments.clients, part, make, check)
-            duration = time.perf_counter() - begin
-            totals[name][0] += len(tally.seconds)
-            totals[name][1] += duration
-            print(tally.line(f"{name}, one row", duration), f"  wrong {len(tally.wrong)}")
-    rates = {name: count / seconds for name, (count, seconds) in totals.items()}
-    share = rates["predict"] / rates["echo"]
-    print(f"predictions reach {share:.2f} of the bare echo's throughput")
+    await compare(
+        Turns(echo, echo_port, "/echo", same),
+        Turns(server, port, "/v1/predict", predicted),
+        arguments,
+        [json.dumps(body).encode() for body in bodies],
+    )
     os.kill(echo.pid, signal.SIGTERM)
+    if arguments.small:
+        server.terminate()
+        return
 
     mixture = Mixture(port, truth)
     begin = time.perf_counter()
@@ -392,6 +444,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--small", action="store_true", help="only the small predictions")
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(parser.parse_args(), Path(folder)))
 

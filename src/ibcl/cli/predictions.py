@@ -52,9 +52,11 @@ def predictions_of_many(
     """Return one row a user and row of the table, in blocks of bounded size."""
     first = 1
     for frame in blocks:
-        for wanted in user_slices(schema, len(frame), len(users)):
-            values = np.asarray(learner.predict_many(frame, preferences[wanted]))
-            yield long_table(schema, users.iloc[wanted], first, values)
+        begin = 0
+        for values in learner.predict_blocks(frame, preferences, numbers=_BLOCK_NUMBERS):
+            wanted = users.iloc[begin : begin + len(values)]
+            yield long_table(schema, wanted, first, values.cpu().numpy())
+            begin += len(values)
         first += len(frame)
 
 

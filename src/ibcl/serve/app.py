@@ -55,12 +55,16 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    # Routes are tried in order, so what is asked for most comes first.
-    app.router.routes.insert(0, predict.route)
+    predictions = predict.Predict(service)
+    app.router.routes.append(predictions.route)
     for module in _ROUTES:
         app.include_router(module.router)
     app.add_middleware(
-        Protection, service=lambda: service, body_limit=settings.body_limit, rate=settings.rate
+        Protection,
+        service=service,
+        body_limit=settings.body_limit,
+        rate=settings.rate,
+        direct={("POST", predict.PATH): predictions},
     )
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _not_well_formed)

@@ -72,7 +72,7 @@ class Batcher(Generic[Item, Result]):
         self._enough, self._quick = min(enough, largest), quick
         self._items: list[tuple[Item, asyncio.Future[Result], int]] = []
         self._total = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._running: asyncio.Task[None] | None = None
 
     async def submit(self, item: Item) -> Result:
@@ -86,10 +86,18 @@ class Batcher(Generic[Item, Result]):
         self._total += size
         if self._running is None:
             if self._total >= self._enough:
-                self._start()
+                self._hurry(loop)
             elif self._timer is None:
                 self._timer = loop.call_later(self._wait, self._start)
         return await future
+
+    def _hurry(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin as soon as everybody who is about to hand something in has done so."""
+        if isinstance(self._timer, asyncio.TimerHandle):
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_soon(self._start)
 
     def _start(self) -> None:
         if self._timer is not None:

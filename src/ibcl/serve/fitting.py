@@ -33,19 +33,19 @@ def given(weights: Mapping[str, float], tasks: Sequence[str]) -> Fitted:
     >>> given({"sci-fi": 1.0}, ["sci-fi", "horror"]).filled
     {'horror': 0.0}
     """
-    unknown = [task for task in weights if task not in set(tasks)]
-    if unknown:
+    filled = {task: 0.0 for task in tasks if task not in weights}
+    if len(filled) + len(weights) > len(tasks):
+        unknown = next(task for task in weights if task not in tasks)
         raise Refusal(
             409,
-            f"The preference names {unknown[0]!r}, which is no task of the knowledge base; its "
+            f"The preference names {unknown!r}, which is no task of the knowledge base; its "
             f"tasks are {', '.join(tasks)}.",
         )
     try:
-        checked = Preference(weights)
+        Preference(weights)
     except ValueError as error:
         raise Refusal(422, str(error)) from None
-    filled = {task: 0.0 for task in tasks if task not in checked}
-    return Fitted({task: checked.get(task, 0.0) for task in tasks}, filled, {})
+    return Fitted({task: weights.get(task, 0.0) for task in tasks}, filled, {})
 
 
 def stored(weights: Mapping[str, float], tasks: Sequence[str], share: float = 0.0) -> Fitted:

@@ -16,7 +16,8 @@ User = Annotated[
 ]
 VersionName = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,64}$")]
 Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
-Value = StrictBool | Whole | Finite | Annotated[str, StringConstraints(max_length=10_000)] | None
+# Tried in order, so the most frequent kind comes first.
+Value = Finite | Whole | StrictBool | Annotated[str, StringConstraints(max_length=10_000)] | None
 Row = dict[Name, Value]
 Rows = Annotated[list[Row], Field(min_length=1, max_length=LARGEST_ROWS)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
@@ -87,6 +88,13 @@ class PredictByUser(Prediction):
     """Rows, and the user whose stored preference to predict them with."""
 
     user: User
+
+
+class PredictionRequest(Prediction):
+    """One of the two, read in one pass: which one shows in the fields that are set."""
+
+    preference: Weights = Field(default_factory=dict)
+    user: User = ""
 
 
 class Bounds(Message):

@@ -11,16 +11,18 @@ import json
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from itertools import count
 from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ibcl.serve.errors import Refusal, readable
 from ibcl.serve.logs import report, report_fault
+from ibcl.serve.service import Service
 from ibcl.serve.settings import is_loopback
 from ibcl.serve.tokens import Caller
-from ibcl.serve.tracing import tracer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -32,8 +34,8 @@ OPEN = frozenset({"/health", "/ready", "/", "/openapi.json"})
 _FILES = "/page/"
 _BUCKETS = 10_000
 
-TRACER = tracer()
-
+_GONE = 499
+"""What other servers, too, write down for a caller who did not wait for the answer."""
 _NO_GUESSING = (b"x-content-type-options", b"nosniff")
 HEADERS = [
     _NO_GUESSING,
@@ -82,61 +84,69 @@ class RateLimit:
 
 
 class Protection:
-    """The middleware."""
+    """The middleware.
 
-    def __init__(self, app: App, service: Callable[[], Any], body_limit: int, rate: float) -> None:
-        self._app, self._service = app, service
+    Parameters
+    ----------
+    direct
+        What answers a method and path without the framework in between, which would take longer.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        service: Service,
+        body_limit: int,
+        rate: float,
+        direct: Mapping[tuple[str, str], App],
+    ) -> None:
+        self._app, self._service, self._direct = app, service, direct
         self._body_limit = body_limit
         self._limit = RateLimit(rate)
+        process = secrets.token_hex(4)
+        self._identities = (f"{process}-{number}" for number in count(1))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if TRACER is None:
-            await self._handle(scope, receive, send)
-            return
-        with TRACER.start_as_current_span(scope["method"]) as span:
-            answer = await self._handle(scope, receive, send)
-            span.update_name(f"{scope['method']} {_route(scope)}")
-            span.set_attribute("http.response.status_code", answer.status)
-
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> _Answer:
         begin = time.perf_counter()
         headers = dict(scope["headers"])
         answer = _Answer(send, scope["path"])
-        body = _Body(receive, self._body_limit)
-        identity = secrets.token_hex(8)
+        identity = next(self._identities)
         try:
             scope["caller"] = self._caller(scope, headers)
-            body.check(headers)
-            await self._app(scope, body, answer)
+            body = _Body(receive, self._body_limit, headers)
+            app = self._direct.get((scope["method"], scope["path"]), self._app)
+            await app(scope, body, answer)
         except Refusal as refusal:
             await answer.refuse(refusal)
+        except HTTPException as error:
+            await answer.refuse(Refusal(error.status_code, error.detail))
+        except ClientDisconnect:
+            answer.status = _GONE
         except Exception as error:
             report_fault(error, request=identity)
             await answer.refuse(
                 Refusal(500, f"Something went wrong inside the service (request {identity}).")
             )
         self._count(scope, answer, time.perf_counter() - begin, identity)
-        return answer
 
     def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         client = scope.get("client")
         address = client[0] if client else "local"
         path = scope["path"]
-        service = self._service()
-        free = path in OPEN or path.startswith(_FILES)
+        tokens = self._service.tokens
         caller: Caller | None
-        if not service.tokens.required():
+        if not tokens.required():
             _check_host(headers.get(b"host", b"").decode("latin-1"))
             caller = Caller(address, None)
-        elif free:
+        elif path in OPEN or path.startswith(_FILES):
             caller = Caller(address, "")
         else:
             scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-            caller = service.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+            caller = tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
         # Also those who guess tokens are limited, by their address.
         if not self._limit.allows(caller.name if caller else address):
             raise Refusal(429, "Too many requests; wait a second.", retry_after=1)
@@ -146,7 +156,7 @@ class Protection:
 
     def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
         route = _route(scope)
-        self._service().metrics.count(route, answer.status, seconds)
+        self._service.metrics.count(route, answer.status, seconds)
         caller = scope.get("caller")
         report(
             "request",
@@ -174,21 +184,21 @@ def _check_host(host: str) -> None:
 class _Body:
     """A request's body, up to the limit."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: int, headers: Mapping[bytes, bytes]) -> None:
         self._receive, self._limit, self._seen = receive, limit, 0
-        self.refusal = Refusal(413, f"The body of a request has at most {limit:,} bytes.")
-
-    def check(self, headers: dict[bytes, bytes]) -> None:
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._limit:
-            raise self.refusal
+        if length.isdigit() and int(length) > limit:
+            raise self._too_long()
+
+    def _too_long(self) -> HTTPException:
+        # The framework lets no other exception through while it reads a body.
+        return HTTPException(413, f"The body of a request has at most {self._limit:,} bytes.")
 
     async def __call__(self) -> MutableMapping[str, Any]:
         message = await self._receive()
         self._seen += len(message.get("body", b""))
         if self._seen > self._limit:
-            # The framework lets no other exception through while it reads a body.
-            raise HTTPException(self.refusal.status, self.refusal.sentence)
+            raise self._too_long()
         return message
 
 

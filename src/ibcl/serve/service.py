@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +30,7 @@ _QUICK_ROWS = 512
 """Rows that routed evidence predicts in a few milliseconds."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """Rows to predict, with a preference given or a user's."""
 
     rows: Sequence[Row]
@@ -45,7 +44,8 @@ class Done(NamedTuple):
 
     served: Served
     fitted: Fitted
-    means: Numbers
+    means: list[list[float]]
+    """Probabilities or expected values, a list a row."""
     decisions: list[Any]
     """The predictions as the user's classes or values."""
 
@@ -198,13 +198,15 @@ class Service:
         weights = np.repeat(preferences, sizes, axis=0)
         prepared = served.prepare(inputs)
         means = served.predict(prepared, weights)
+        if not np.isfinite(means).all():
+            raise FloatingPointError("A prediction is not a finite number.")
         decisions = served.decide(means)
         self.metrics.batch_rows.observe(len(inputs))
         self.metrics.rows.inc(len(inputs))
         self.metrics.see(served.tasks, weights, prepared.shares)
-        ends = np.cumsum(sizes)
+        listed, ends = means.tolist(), accumulate(sizes)
         return [
-            Done(served, one, means[end - size : end], decisions[end - size : end])
+            Done(served, one, listed[end - size : end], decisions[end - size : end])
             for one, size, end in zip(fitted, sizes, ends, strict=True)
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 LARGEST_ROWS = 10_000
@@ -115,6 +116,7 @@ def database_url(database: str) -> str:
     return f"{scheme}://{rest}"
 
 
+@lru_cache(1024)
 def is_loopback(host: str) -> bool:
     """Tell whether a host can be reached from this machine alone.
 

@@ -1,77 +1,108 @@
 """Predictions: for a preference given in the call, or for a user.
 
 This is asked for far more often than anything else, so that a body is read by pydantic alone, in
-one pass, and not by the framework in several.
+one pass, and neither framework nor router stands in between (see `ibcl.serve.protection`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import inspect
 from typing import Any
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
-from starlette.requests import Request
-from starlette.responses import Response
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from ibcl.serve.errors import Refusal
-from ibcl.serve.messages import PredictByPreference, PredictByUser, Prediction, Predictions
-from ibcl.serve.routes import RawJSON, check_user, refusals, service_of
-from ibcl.serve.service import Done, Job
+from ibcl.serve.messages import (
+    PredictByPreference,
+    PredictByUser,
+    Prediction,
+    PredictionRequest,
+    Predictions,
+)
+from ibcl.serve.protection import Receive, Scope, Send
+from ibcl.serve.routes import refusals
+from ibcl.serve.service import Done, Job, Service
+from ibcl.serve.tokens import Caller
 
 PATH = "/v1/predict"
-_BODY: TypeAdapter[PredictByPreference | PredictByUser] = TypeAdapter(
-    PredictByPreference | PredictByUser
-)
+_BODY = TypeAdapter(PredictionRequest)
 _REFERENCE = "#/components/schemas/{model}"
 
 
-async def predict(request: Request) -> Response:
+class Predict:
     """Predict rows with the model of a preference, or of a user's stored preference.
 
     Tasks that the preference does not name get weight zero (or the share chosen for new tasks), and
     `filled` says so.
     """
-    request.scope["route"] = route
-    body = await _read(request)
-    service = service_of(request)
-    if isinstance(body, PredictByUser):
-        check_user(request, body.user)
-        job = Job(body.rows, None, body.user, body.version)
-    else:
-        job = Job(body.rows, body.preference, None, body.version)
-    done = await service.predict(job)
-    answer = _answer(done)
-    if body.bounds or body.uncertainty or body.routing:
-        loop = asyncio.get_running_loop()
-        answer |= await loop.run_in_executor(service.working, _details, done, body)
-    return RawJSON(json.dumps(answer, allow_nan=False))
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.route = Route(PATH, self, methods=["POST"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        scope["route"] = self.route
+        body = _read(scope, await _received(receive))
+        done = await self._service.predict(_job(body, scope["caller"]))
+        answer = _answer(done)
+        if body.bounds or body.uncertainty or body.routing:
+            loop = asyncio.get_running_loop()
+            answer |= await loop.run_in_executor(self._service.working, _details, done, body)
+        content = to_json(answer)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(content)),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
 
 
-route = Route(PATH, predict, methods=["POST"])
+async def _received(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def _read(request: Request) -> PredictByPreference | PredictByUser:
+def _read(scope: Scope, content: bytes) -> PredictionRequest:
     # A web page elsewhere may send other kinds of content without asking first.
-    if not request.headers.get("content-type", "").startswith("application/json"):
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    if not kind.lower().startswith(b"application/json"):
         raise Refusal(422, "body: The content type must be application/json.")
     try:
-        return _BODY.validate_json(await request.body())
+        return _BODY.validate_json(content)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError(
-            [{**first, "loc": ("body", *first["loc"])} for first in errors[:1]]
-        ) from None
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in ("body", *first["loc"]))
+        raise Refusal(422, f"{where}: {first['msg']}.") from None
+
+
+def _job(body: PredictionRequest, caller: Caller) -> Job:
+    by_user, by_preference = (name in body.model_fields_set for name in ("user", "preference"))
+    if by_user == by_preference:
+        raise Refusal(422, "body: Give either a preference or a user.")
+    if by_preference:
+        return Job(body.rows, body.preference, None, body.version)
+    if not caller.may_ask_for(body.user):
+        raise Refusal(403, "This token belongs to another user.")
+    return Job(body.rows, None, body.user, body.version)
 
 
 def _answer(done: Done) -> dict[str, Any]:
-    served, means = done.served, done.means
+    served = done.served
     return {
         "predictions": done.decisions,
-        "probabilities": None if served.classes is None else means.tolist(),
+        "probabilities": None if served.classes is None else done.means,
         "classes": served.classes,
         "version": served.version,
         "preference": done.fitted.weights,
@@ -101,7 +132,7 @@ def _details(done: Done, wanted: Prediction) -> dict[str, Any]:
 
 
 def describe(document: dict[str, Any]) -> None:
-    """Add the route to an OpenAPI document, as the framework would have."""
+    """Add predictions to an OpenAPI document, as the framework would have."""
     models: list[Any] = [
         (PredictByPreference, "validation"),
         (PredictByUser, "validation"),
@@ -125,7 +156,7 @@ def describe(document: dict[str, Any]) -> None:
             "tags": ["predictions"],
             "summary": "Predict",
             "operationId": "predict",
-            "description": predict.__doc__,
+            "description": inspect.getdoc(Predict),
             "requestBody": {
                 "required": True,
                 "content": content("PredictByPreference", "PredictByUser"),
