@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from ibcl.cli.rl import rl
 from ibcl.rl import BayesianPolicyGradient
-from ibcl.rl.experiment import run
+from ibcl.rl.experiment import SeedResult, TaskResult, run
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, recipe
-from ibcl.rl.report import REPORTED, Interval, needed_tasks, trained_tasks
+from ibcl.rl.report import REPORTED, Interval, needed_tasks, summary, trained_tasks
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(
@@ -142,6 +142,30 @@ def test_two_tasks_are_the_two_extremes_and_nothing_else(name):
     assert len(plan.stages) == 2
     assert all(isinstance(stage, Stage) for stage in plan.stages)
     assert {stage.preference for stage in plan.stages} == {(0.0, 1.0), (1.0, 0.0)}
+
+
+@pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant", "mo-hopper-3obj"])
+def test_only_the_baseline_is_called_one(name):
+    def result(plan):
+        tasks = [names for stage in plan.stages for names in names_of(stage)]
+        corner = [1000.0] * len(plan.reference)
+        return SeedResult(
+            seed=0,
+            tasks=[TaskResult(task, corner, corner, 8, 100, 1.0, []) for task in tasks],
+            hypervolumes=dict.fromkeys(plan.combinations, 1000.0 ** len(corner)),
+            fronts={name: [corner] for name in plan.combinations},
+            fallen=dict.fromkeys(plan.combinations, 0),
+            generation_steps=1,
+        )
+
+    ours, baseline = recipe(name), recipe(name, conditioned=True)
+    text = summary(baseline, [result(baseline)], "ibcl rl")
+    assert "ours" not in text
+    assert "osteriors trained:" not in text
+    assert "| baseline, network that sees the preference | 1.000 | one network |" in text
+    text = summary(ours, [result(ours)], "ibcl rl")
+    assert "baseline" not in text
+    assert "| 1.000 |" in text
 
 
 def test_an_image_is_combined_but_not_trained():

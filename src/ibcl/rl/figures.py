@@ -48,7 +48,8 @@ def draw_front(
         if len(objectives) == 2:
             axes.plot(best[:, 0], best[:, 1], color="0.6", lw=0.4, zorder=0)
         learnt = np.array([task.returns for task in result.tasks if task.task in tasks])
-        label = "posteriors combined" if index == 0 else None
+        marks = "its extremes" if recipe.sees_the_preference else "posteriors combined"
+        label = marks if index == 0 else None
         axes.plot(learnt[:, 0], learnt[:, 1], "k+", ms=7, label=label)
     reported = np.array(REPORTED_POINTS.get(recipe.environment, []))
     if reported.size:

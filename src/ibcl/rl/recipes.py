@@ -83,6 +83,13 @@ class Recipe:
         """The stages that are learnt."""
         return [stage for stage in self.stages if not isinstance(stage, Image)]
 
+    @property
+    def sees_the_preference(self) -> bool:
+        """Whether it is the baseline: one network for all preferences, and no posterior a task."""
+        return all(
+            isinstance(stage.inference.estimator, PreferenceConditioned) for stage in self.trained
+        )
+
 
 def recipe(environment: str, *, two_tasks: bool = False, conditioned: bool = False) -> Recipe:
     """Return the recipe of a benchmark, or a plain one for any other environment.

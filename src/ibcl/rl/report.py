@@ -64,30 +64,42 @@ class Interval:
         width = float(stats.t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
         return cls(float(np.mean(values)), width)
 
-    def __str__(self) -> str:
-        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width / 1e6:.3f}"
-        return f"{self.mean / 1e6:.3f}{spread}"
+    def times(self, unit: float) -> str:
+        """Write as a multiple of a unit.
+
+        Examples
+        --------
+        >>> Interval(5.5e6, 1e5).times(1e6)
+        '5.500 ± 0.100'
+        """
+        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width / unit:.3f}"
+        return f"{self.mean / unit:.3f}{spread}"
 
 
 def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
-    """Markdown: hypervolume × 10⁶ of ours and of the published methods, and what ours cost."""
+    """Markdown: hypervolumes of ours and of the published methods, and what ours cost."""
+    # A return of about a thousand an objective.
+    unit, power = (1e6, "10⁶") if len(recipe.reference) == 2 else (1e9, "10⁹")
     count = len(results[0].fronts[next(iter(recipe.combinations))])
     lines = [
-        "| method | hypervolume × 10⁶ | posteriors trained | combined | steps × 10⁶ "
+        f"| method | hypervolume × {power} | posteriors trained | combined | steps × 10⁶ "
         "| updates × 10³ | CPU-seconds | policies | fell | source |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, value in REPORTED.get(recipe.environment, {}).items():
-        lines.append(f"| {name} | {value / 1e6:.2f} | | | | | | 200 | | reported |")
+        lines.append(f"| {name} | {value / unit:.2f} | | | | | | 200 | | reported |")
     source = "1 seed" if len(results) == 1 else f"{len(results)} seeds, 95 % interval"
     for name, tasks in recipe.combinations.items():
         interval = Interval.of([result.hypervolumes[name] for result in results])
         costs = [cost_of(result, needed_tasks(recipe, tasks)) for result in results]
         steps, updates, seconds = np.mean(costs, axis=0)
         fallen = np.mean([result.fallen[name] for result in results])
-        trained = len(trained_tasks(recipe, needed_tasks(recipe, tasks)))
+        label = f"ours, {name} ({', '.join(tasks)})"
+        posteriors = f"{_trained(recipe, tasks)} | {len(tasks)}"
+        if recipe.sees_the_preference:
+            label, posteriors = f"baseline, {name}", "one network | none"
         lines.append(
-            f"| ours, {name} ({', '.join(tasks)}) | {interval} | {trained} | {len(tasks)} | "
+            f"| {label} | {interval.times(unit)} | {posteriors} | "
             f"{steps / 1e6:.2f} | {updates / 1e3:.1f} | {seconds:.0f} | {count} | {fallen:.1f} | "
             f"{source} |"
         )
@@ -128,6 +140,13 @@ def trained_tasks(recipe: Recipe, tasks: set[str]) -> set[str]:
     return tasks & {name for stage in recipe.trained for name in _names(stage)}
 
 
+def _trained(recipe: Recipe, tasks: Sequence[str]) -> int:
+    """Count the posteriors trained for a combination; the baseline is one network."""
+    if recipe.sees_the_preference:
+        return 1
+    return len(trained_tasks(recipe, needed_tasks(recipe, tasks)))
+
+
 def cost_of(result: SeedResult, tasks: set[str]) -> tuple[int, int, float]:
     """Sum up the environment steps, updates and CPU-seconds of these tasks."""
     spent = [task for task in result.tasks if task.task in tasks]
@@ -145,8 +164,16 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     cpu = np.array([result.cpu_seconds for result in results])
     seeds = ", ".join(str(result.seed) for result in results)
     packages = ("mujoco", "gymnasium", "moocore", "numpy", "torch")
+    title, kind = recipe.environment, "task"
+    origin = (
+        f"Posteriors trained: {sum(len(_names(stage)) for stage in recipe.trained)}; "
+        f"policies generated from them without training: {count}."
+    )
+    if recipe.sees_the_preference:
+        title, kind = f"{title}, the baseline", "preferred objective"
+        origin = f"One network trained, which sees the preference; asked for {count} of them."
     lines = [
-        f"# {recipe.environment}",
+        f"# {title}",
         "",
         f"`{command}`",
         "",
@@ -159,15 +186,16 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
         f"{steps.sum() / cpu.sum():,.0f} steps and "
         f"{sum(result.updates for result in results) / cpu.sum():,.0f} updates a CPU-second.",
-        f"- Posteriors trained: {sum(len(_names(stage)) for stage in recipe.trained)}; "
-        f"policies generated from them without training: {count}.",
+        f"- {origin}",
         f"- Versions: Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
         "",
-        "Mean returns of the tasks' mean policies over the seeds:",
+        "Mean returns over the seeds, and what was learnt together is counted in its first row:"
+        if any(isinstance(stage, Together) for stage in recipe.trained)
+        else "Mean returns of the tasks' mean policies over the seeds:",
         "",
-        "| task | preference | updates | return |",
+        f"| {kind} | preference | updates | return |",
         "|---|---|---|---|",
     ]
     for index, task in enumerate(results[0].tasks):
@@ -207,8 +235,8 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                         result.seed,
                         name,
                         f"{result.hypervolumes[name]:.1f}",
-                        len(tasks),
-                        len(trained_tasks(recipe, needed)),
+                        0 if recipe.sees_the_preference else len(tasks),
+                        _trained(recipe, tasks),
                         steps,
                         updates,
                         f"{seconds:.1f}",
