@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -36,9 +37,9 @@ class ClassMoments(ClassScores):
             self.means = torch.cat([self.means.reshape(-1, len(mean)), mean[None]])
             self.add_scatter((rows - mean).T @ (rows - mean), len(rows))
 
+    @abstractmethod
     def add_scatter(self, scatter: Tensor, n: int) -> None:
         """Take Σ (x − μ_c)(x − μ_c)ᵀ of one more class of n samples."""
-        raise NotImplementedError
 
     def with_shares(self, scores: Tensor) -> Tensor:
         """Divide by the temperature, and add how frequent a class is within its task."""
