@@ -65,3 +65,24 @@ def test_tensorboard_shows_what_it_was_told(tmp_path):
         assert [(event.step, event.value) for event in events.Scalars("accuracy")] == [
             (step, value)
         ]
+
+
+def test_mlflow_gets_every_figure_and_bad_addresses_are_refused_at_once(tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed.")
+    address = f"sqlite:///{tmp_path}/runs.db"
+    log = run_log(f"mlflow:{address}")
+    for step, value in enumerate((1.5, 2.5)):
+        log.log("first", step, {"accuracy": value})
+    log.log("second", 0, {"accuracy": 3.0})
+    client = mlflow.MlflowClient(address)
+    experiment = client.get_experiment_by_name("ibcl").experiment_id
+    found = {
+        run.info.run_name: [
+            (each.step, each.value)
+            for each in client.get_metric_history(run.info.run_id, "accuracy")
+        ]
+        for run in client.search_runs([experiment])
+    }
+    assert found == {"first": [(0, 1.5), (1, 2.5)], "second": [(0, 3.0)]}
+    with pytest.raises(ValueError, match="does not take the address"):
+        run_log("mlflow:nonsense://nowhere")

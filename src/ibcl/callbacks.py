@@ -58,7 +58,8 @@ class MLflowLog:
     Parameters
     ----------
     address
-        Of the tracking server, or a folder; MLflow's own default where empty.
+        Of the tracking server, or of a database such as ``sqlite:///runs.db``; MLflow's own
+        default where empty.
     """
 
     address: str = ""
@@ -66,6 +67,17 @@ class MLflowLog:
 
     def __post_init__(self) -> None:
         _require("mlflow")
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+        try:
+            MlflowClient(self.address or None).get_experiment_by_name("ibcl")
+        except MlflowException as error:
+            what = str(error).split(". ")[0]
+            raise ValueError(
+                f"MLflow does not take the address {self.address!r}: {what}. Give that of a "
+                "tracking server, or of a database such as sqlite:///runs.db."
+            ) from None
 
     def log(self, run: str, step: int, figures: Mapping[str, float]) -> None:
         """Send the figures."""
