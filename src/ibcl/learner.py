@@ -84,6 +84,9 @@ class IBCL:
     Everything may be used from any number of threads at once: models, and whatever only reads,
     never wait; whatever changes the learner waits for its turn.
 
+    What is None is chosen when the first task is learnt, for the network and the data it is given
+    (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
+
     Parameters
     ----------
     network
@@ -117,9 +120,6 @@ class IBCL:
         units, such as `ibcl.tabular.Schema`; kept with the learner on disk.
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
-
-    What is None is chosen when the first task is learnt, for the network and the data it is given
-    (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
 
     Examples
     --------
@@ -485,7 +485,7 @@ class IBCL:
         Parameters
         ----------
         other
-            A learner with the same network, priors, inference and likelihood.
+            A learner with the same network, priors, inference, likelihood and encoder.
 
         Examples
         --------
@@ -500,31 +500,12 @@ class IBCL:
         >>> here.tasks
         ('north', 'south')
         """
+        from ibcl import revision
+
         with self._writing:
-            mine, theirs = self.knowledge, other.knowledge
-            same = (
-                self.network.fingerprint == other.network.fingerprint
-                and self.inference == other.inference
-                and self.likelihood == other.likelihood
-                and len(mine.priors) == len(theirs.priors)
-                and all(p.equal(q) for p, q in zip(mine.priors, theirs.priors, strict=True))
-            )
-            if not same or mine.continual or theirs.continual:
-                raise ValueError(
-                    "Only tasks learnt apart with the same network, priors, inference and "
-                    "likelihood can be adopted; ibcl.merge unites other learners."
-                )
+            revision.check_adoptable(self, other)
             self._check_autosave()
-            knowledge = copy.copy(mine)
-            for record, moments in zip(theirs.records, theirs.moments, strict=True):
-                knowledge.add(
-                    record.name,
-                    theirs.extremes(record.name),
-                    samples=record.samples,
-                    updates=record.updates,
-                    moments=moments,
-                )
-            self._publish(knowledge, self._state.choices)
+            self._publish(revision.adopted(self.knowledge, other.knowledge), self._state.choices)
 
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.

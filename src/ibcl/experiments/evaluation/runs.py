@@ -8,7 +8,6 @@ not run again, unless its settings, the code it was made by or its data have cha
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.metrics import average_per_task
 from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.experiments.evaluation.sources import code_version
+from ibcl.files import is_temporary, write_atomically
 from ibcl.progress import progress_bar
 
 STUDIES_MODULE = "ibcl.experiments.evaluation.studies"
@@ -202,24 +202,15 @@ def run_cell(folder: Path, cell: Cell) -> str:
         table = run(cell.contender, benchmark, cell.seed, cell.memory, cell.protocol)
     table.insert(0, "label", cell.label)
     table["settings"], table["data"] = cell.digest, cell.data
-    write_atomically(table, folder / cell.file)
+    file = folder / cell.file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, table.to_parquet(index=False))
     return cell.name
 
 
 @lru_cache(maxsize=1)
 def _load(benchmark: str, backbone: str | None, seed: int) -> Benchmark:
     return benchmarks.load(benchmark, backbone=backbone, seed=seed)
-
-
-def write_atomically(table: pd.DataFrame, path: Path) -> None:
-    """Write a Parquet file that is either whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_suffix(f".{os.getpid()}.waiting")
-    try:
-        table.to_parquet(waiting, index=False)
-        os.replace(waiting, path)
-    finally:
-        waiting.unlink(missing_ok=True)
 
 
 def run_all(
@@ -292,7 +283,7 @@ def environment() -> dict[str, Any]:
 
 def read_runs(*folders: Path) -> pd.DataFrame:
     """Read all tables in these folders as one."""
-    parts = sorted(part for folder in folders for part in Path(folder).glob("*.parquet"))
+    parts = _parts(*folders)
     if not parts:
         named = ", ".join(str(folder) for folder in folders)
         raise FileNotFoundError(
@@ -307,11 +298,13 @@ def read_runs(*folders: Path) -> pd.DataFrame:
 def read_study(name: str, *folders: Path) -> pd.DataFrame:
     """Read the tables of a study in these folders as one; empty where there are none."""
     inside = [Path(folder) / name for folder in folders]
-    return (
-        read_runs(*inside)
-        if any(list(path.glob("*.parquet")) for path in inside)
-        else pd.DataFrame()
-    )
+    return read_runs(*inside) if _parts(*inside) else pd.DataFrame()
+
+
+def _parts(*folders: Path) -> list[Path]:
+    """List all finished tables in these folders; what is still being written is none."""
+    found = [part for folder in folders for part in Path(folder).glob("*.parquet")]
+    return sorted(part for part in found if not is_temporary(part.name))
 
 
 def write_compact(table: pd.DataFrame, folder: Path) -> list[Path]:
