@@ -42,6 +42,15 @@ def test_uncertainty_is_over_as_many_models_as_asked_for():
     assert torch.equal(model.uncertainty(X, samples=0).total, model.uncertainty(X, samples=1).total)
 
 
+@pytest.mark.parametrize("kind", ["regression", "counts"])
+def test_models_are_drawn_where_asked_for_also_where_a_closed_form_is_known(kind):
+    model = taught(kind).model([0.2, 0.3, 0.5])
+    drawn = model.uncertainty(X.double(), samples=5)
+    expected = model.likelihood.uncertainty(model.outputs(X.double(), samples=5).double())
+    torch.testing.assert_close(drawn.total, expected.total, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(drawn.total, model.uncertainty(X.double()).total, rtol=1e-3)
+
+
 @pytest.mark.parametrize("rule", ["routed", "evidence", "mixture", "routed by preference"])
 @pytest.mark.parametrize("weights", [[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]])
 def test_a_regressions_uncertainty_is_the_total_variance_of_its_members(rule, weights):
