@@ -25,7 +25,9 @@ from torch import Tensor
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
 from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
+from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
+from ibcl.memory import check_memory
 from ibcl.moments import LARGEST_SUMMED
 from ibcl.networks import FlatNetwork, random_features
 from ibcl.pooling import PoolingRule, Routed, pooling_rule
@@ -82,6 +84,8 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     """
     reasons: dict[str, str] = {}
     linear = network.is_linear
+    if linear and (given.inference is None or isinstance(given.inference, DenseVI)):
+        _check_memory(network, data)
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
@@ -124,6 +128,16 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
         reasons["d"] = f"{d:g}" + ("" if d else ", since evidence needs every posterior")
     return Choices(
         as_priors(priors, network), inference, rule, name, d, continual, likelihood, reasons
+    )
+
+
+def _check_memory(network: FlatNetwork, data: TaskData) -> None:
+    """Refuse features whose covariance alone is too large, before any of them is computed."""
+    columns = network.linear_head().layer.in_features + 1
+    check_memory(
+        needed_bytes(data.size, columns, 1),
+        f"A full covariance of {columns:,} parameters",
+        "use a head with fewer features",
     )
 
 

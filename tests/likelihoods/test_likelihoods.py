@@ -303,6 +303,7 @@ def test_a_name_is_given_once():
     [
         ("auto", torch.tensor([0, 1]), 1, Bernoulli()),
         ("auto", torch.tensor([0.0, 1.0]), 1, Bernoulli()),
+        ("auto", torch.tensor([[0], [1]]), 1, Bernoulli()),
         ("auto", torch.tensor([0, 2, 1]), 3, Categorical()),
         ("auto", torch.tensor([0.5, 1.0]), 1, Normal()),
         ("auto", torch.tensor([[1, 2], [3, 4]]), 2, Normal()),

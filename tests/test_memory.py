@@ -5,11 +5,10 @@ import os
 import pytest
 import torch
 
-from ibcl import DiagonalGaussian, OneVsRestVI
-from ibcl.inference import memory
-from ibcl.inference.memory import available_memory, check_memory
+from ibcl import IBCL, DiagonalGaussian, MeanFieldVI, OneVsRestVI, memory, networks
 from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import OneVsRest
+from ibcl.memory import available_memory, check_memory
 from ibcl.networks import FlatNetwork, linear
 from ibcl.tasks import TaskData
 
@@ -90,3 +89,28 @@ def test_one_covariance_a_class_is_asked_for(machine):
     for classes, columns in ((2000, 20), (3, 600)):
         with pytest.raises(ValueError, match=f"covariances of {classes} classes"):
             learn(classes, columns)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: networks.linear(10**6, 10**6),
+        lambda: networks.random_features(2, 10**12),
+        lambda: networks.mlp(4, hidden=[10**7, 10**7]),
+    ],
+)
+def test_networks_are_refused_before_they_are_made(build):
+    with pytest.raises(ValueError, match=r"A network of layers of .* needs about .* use narrower"):
+        build()
+
+
+def test_features_are_refused_before_they_are_computed(machine):
+    machine(limit=str(2**28))
+    learner = IBCL(networks.random_features(2, 20_000))
+    with pytest.raises(ValueError, match=r"covariance of 20,001 parameters needs about .* GiB"):
+        learner.learn(torch.randn(20, 2), torch.arange(20) % 2)
+    # Without covariances it can be learnt.
+    machine()
+    learner = IBCL(networks.random_features(2, 20), inference=MeanFieldVI(epochs=1))
+    machine(limit=str(2**12))
+    learner.learn(torch.randn(20, 2), torch.arange(20) % 2)
