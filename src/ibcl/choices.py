@@ -14,8 +14,9 @@ line. What it chooses is the best we have measured for the network it is given:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,14 @@ class Given:
     continual: bool | None = None
     likelihood: str | Likelihood = "auto"
     task_incremental: int | None = None
+
+    def __post_init__(self) -> None:
+        method = self.inference
+        if method is not None and (isinstance(method, type) or not hasattr(method, "infer")):
+            raise ValueError(f"inference must be an object such as ibcl.DenseVI(), not {method!r}.")
+        tasks = self.task_incremental
+        if tasks is not None and (not isinstance(tasks, Integral) or tasks < 1):
+            raise ValueError(f"task_incremental must be at least 1, a whole number, not {tasks!r}.")
 
 
 @dataclass(frozen=True)
@@ -170,10 +179,23 @@ def as_rule(pooling: str | Routed) -> tuple[PoolingRule | Routed, str]:
     return pooling_rule(pooling), pooling
 
 
-def as_priors(values: Sequence[float | Gaussian], network: FlatNetwork) -> tuple[Gaussian, ...]:
-    """Return Gaussians over the network's parameters: those given, or zero-mean with these stds."""
+def as_tuple(priors: Sequence[float | Gaussian] | None) -> tuple[float | Gaussian, ...] | None:
+    """Return the priors that were given; None where they are left open."""
+    if priors is None:
+        return None
+    if isinstance(priors, str | Gaussian) or not isinstance(priors, Iterable):
+        raise ValueError(
+            "priors must be a list of standard deviations or Gaussians, such as [2.5], not "
+            f"{priors!r}."
+        )
+    values = tuple(priors)
     if not values:
         raise ValueError("A knowledge base needs at least one prior.")
+    return values
+
+
+def as_priors(values: Sequence[float | Gaussian], network: FlatNetwork) -> tuple[Gaussian, ...]:
+    """Return Gaussians over the network's parameters: those given, or zero-mean with these stds."""
     return tuple(_prior(value, network) for value in values)
 
 

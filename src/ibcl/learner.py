@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl.choices import Choices, Given, as_priors, as_rule
+from ibcl.choices import Choices, Given, as_priors, as_rule, as_tuple
 from ibcl.encoding import Encoder
 from ibcl.errors import StoreError
 from ibcl.gaussians import Gaussian
@@ -128,17 +129,17 @@ class IBCL:
         encoder: Encoder | None = None,
         device: str | torch.device | None = None,
     ) -> None:
-        if not 0 < alpha < 1:
+        if not isinstance(alpha, Real) or not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
-        if task_incremental is not None and task_incremental < 1:
-            raise ValueError(f"task_incremental must be at least 1, not {task_incremental!r}.")
+        if not isinstance(seed, Integral) or not -(2**63) <= seed < 2**64:
+            raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
         if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
             raise ValueError(
                 f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
             )
         flat = FlatNetwork(network, device)
         self.given = Given(
-            None if priors is None else tuple(priors),
+            as_tuple(priors),
             inference,
             pooling,
             d,
@@ -156,11 +157,13 @@ class IBCL:
         self._writing = threading.RLock()
         rule, name = as_rule(Routed() if pooling is None else pooling)
         knowledge = KnowledgeBase(
-            as_priors((1.0,) if priors is None else tuple(priors), flat),
+            as_priors(self.given.priors or (1.0,), flat),
             0.0 if d is None else d,
             bool(continual),
         )
-        view = View(flat, knowledge, None, rule, name, alpha, seed, task_incremental, encoder)
+        view = View(
+            flat, knowledge, None, rule, name, float(alpha), int(seed), task_incremental, encoder
+        )
         self._state = _State(view, None)
         self.autosave = None if autosave is None else Path(autosave)
         self._check_autosave()
@@ -350,6 +353,8 @@ class IBCL:
         task
             Its name; it must be one that no later task was learnt from, as for `forget`.
         """
+        if task is None:
+            raise ValueError("Say with task= which task to learn anew.")
         with self._writing:
             record = self.knowledge.record(str(task))
             choices, data = self._prepared(x, y, record.name, sample_weight)

@@ -64,6 +64,11 @@ def infer(
     held_out = None
     if validation is not None:
         pair = validation if isinstance(validation, tuple | list) else (validation, None)
+        if len(pair) not in (2, 3):
+            raise ValueError(
+                "validation must be a pair (x, y), with sample weights as a third where there are "
+                f"any, or a Dataset, not {len(pair)} values."
+            )
         found = read(view, pair[0], pair[1], task, *pair[2:])
         outputs = view.network.check_inputs(found.x)
         held_out = found._replace(y=choices.likelihood.check(found.y, outputs))

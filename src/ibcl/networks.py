@@ -262,6 +262,16 @@ class LinearHead(NamedTuple):
         return torch.cat([weight, bias[:, None]], 1)
 
 
+def _move(module: nn.Module, device: torch.device) -> None:
+    try:
+        module.to(device)
+    except (AssertionError, RuntimeError, NotImplementedError) as error:
+        said = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"Nothing can be computed on the device {str(device)!r}: {said}."
+        ) from None
+
+
 def _as_device(name: str | torch.device) -> torch.device:
     try:
         return torch.device(name)
@@ -296,7 +306,7 @@ class FlatNetwork:
             raise ValueError(f"network must be a torch.nn.Module, not {type(module).__name__}.")
         self._original = copy.deepcopy(module).eval()
         if device is not None:
-            self._original.to(_as_device(device))
+            _move(self._original, _as_device(device))
         self._of_thread = threading.local()
         trainable = [(n, p) for n, p in self._original.named_parameters() if p.requires_grad]
         if not trainable:
