@@ -35,9 +35,9 @@ def test_fewer_than_no_samples_are_refused():
 def test_a_number_of_samples_is_whole_and_fits_into_memory():
     model = taught("binary").model([0.2, 0.3, 0.5])
     for act in (model.predict, model.credal_bounds, model.uncertainty):
-        with pytest.raises(ValueError, match="samples must be a whole number, not 2.5"):
+        with pytest.raises(ValueError, match=r"samples must be a whole number, not 2\.5"):
             act(X, samples=2.5)
-        with pytest.raises(ValueError, match="Drawing .* models needs about .* GiB"):
+        with pytest.raises(ValueError, match=r"Drawing .* models needs about .* GiB"):
             act(X, samples=10**15)
     assert torch.equal(model.predict(X, samples=np.int64(2)), model.predict(X, samples=2))
 
