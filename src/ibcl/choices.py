@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ class Given:
         if method is not None and (isinstance(method, type) or not hasattr(method, "infer")):
             raise ValueError(f"inference must be an object such as ibcl.DenseVI(), not {method!r}.")
         tasks = self.task_incremental
-        if tasks is not None and (not isinstance(tasks, Integral) or tasks < 1):
+        if tasks is not None and (not isinstance(tasks, int | np.integer) or tasks < 1):
             raise ValueError(f"task_incremental must be at least 1, a whole number, not {tasks!r}.")
 
 

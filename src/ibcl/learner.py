@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -129,9 +128,9 @@ class IBCL:
         encoder: Encoder | None = None,
         device: str | torch.device | None = None,
     ) -> None:
-        if not isinstance(alpha, Real) or not 0 < alpha < 1:
+        if not isinstance(alpha, int | float | np.number) or not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
-        if not isinstance(seed, Integral) or not -(2**63) <= seed < 2**64:
+        if not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**64:
             raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
         if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
             raise ValueError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from os import PathLike
 from typing import Any, NoReturn
 
@@ -137,7 +136,7 @@ class Model:
         return inputs
 
     def _thetas(self, samples: int) -> Tensor | None:
-        if not isinstance(samples, Integral):
+        if not isinstance(samples, int | np.integer):
             raise ValueError(f"samples must be a whole number, not {samples!r}.")
         if samples < 0:
             raise ValueError(f"samples must not be negative, not {samples}.")
