@@ -271,3 +271,42 @@ def test_outputs_of_language_models_become_one_row_a_sample(kind):
     torch.testing.assert_close(network.features(BINARY.x), expected.detach())
     assert network.is_linear
     assert network.dimension == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"priors": 1.0}, r"priors must be a list .*, not 1\.0"),
+        ({"priors": "2.5"}, "priors must be a list"),
+        ({"inference": "dense"}, r"inference must be an object such as ibcl\.DenseVI\(\)"),
+        ({"inference": ibcl.DenseVI}, "inference must be an object"),
+        ({"alpha": "small"}, "alpha must lie between 0 and 1"),
+        ({"alpha": float("nan")}, "alpha must lie between 0 and 1"),
+        ({"seed": "x"}, "seed must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": 2**64}, "seed must be a whole number of at most 64 bits"),
+        ({"task_incremental": 1.5}, "task_incremental must be at least 1"),
+        ({"device": "cuda:99"}, "Nothing can be computed on the device 'cuda:99'|cuda"),
+    ],
+    ids=str,
+)
+def test_settings_of_a_wrong_kind_are_refused_before_any_work(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ibcl.IBCL(ibcl.networks.linear(2), **settings)
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = ibcl.IBCL(
+        ibcl.networks.linear(2), np.array([1.5]), alpha=np.float32(0.25), seed=np.int64(-3)
+    )
+    assert (made.alpha, made.seed, made.given.priors) == (0.25, -3, (1.5,))
+
+
+def test_validation_of_too_many_parts_and_a_task_left_out_are_refused():
+    x = torch.randn(10, 2)
+    made = ibcl.IBCL(ibcl.networks.linear(2), [1.0])
+    with pytest.raises(ValueError, match="validation must be a pair"):
+        made.learn(x, x[:, 0] > 0, validation=(x, x[:, 0] > 0, None, None))
+    with pytest.raises(ValueError, match="Say with task= which task"):
+        made.replace(x, x[:, 0] > 0)
+    assert made.tasks == ()

@@ -32,6 +32,16 @@ def test_fewer_than_no_samples_are_refused():
             act(X, samples=-1)
 
 
+def test_a_number_of_samples_is_whole_and_fits_into_memory():
+    model = taught("binary").model([0.2, 0.3, 0.5])
+    for act in (model.predict, model.credal_bounds, model.uncertainty):
+        with pytest.raises(ValueError, match=r"samples must be a whole number, not 2\.5"):
+            act(X, samples=2.5)
+        with pytest.raises(ValueError, match=r"Drawing .* models needs about .* GiB"):
+            act(X, samples=10**15)
+    assert torch.equal(model.predict(X, samples=np.int64(2)), model.predict(X, samples=2))
+
+
 def test_uncertainty_is_over_as_many_models_as_asked_for():
     model = taught("binary").model([0.2, 0.3, 0.5])
     usual = model.uncertainty(X)
@@ -40,6 +50,15 @@ def test_uncertainty_is_over_as_many_models_as_asked_for():
     # One model is sure of itself, whatever it says.
     assert float(model.uncertainty(X, samples=1).epistemic.abs().max()) < 1e-6
     assert torch.equal(model.uncertainty(X, samples=0).total, model.uncertainty(X, samples=1).total)
+
+
+@pytest.mark.parametrize("kind", ["regression", "counts"])
+def test_models_are_drawn_where_asked_for_also_where_a_closed_form_is_known(kind):
+    model = taught(kind).model([0.2, 0.3, 0.5])
+    drawn = model.uncertainty(X.double(), samples=5)
+    expected = model.likelihood.uncertainty(model.outputs(X.double(), samples=5).double())
+    torch.testing.assert_close(drawn.total, expected.total, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(drawn.total, model.uncertainty(X.double()).total, rtol=1e-3)
 
 
 @pytest.mark.parametrize("rule", ["routed", "evidence", "mixture", "routed by preference"])

@@ -93,6 +93,11 @@ def test_many_preferences_are_checked_one_by_one():
             preference_matrix(bad, TASKS)
 
 
+def test_no_preferences_are_a_matrix_without_rows():
+    for none in ([], (), np.zeros((0, 2))):
+        assert preference_matrix(none, TASKS).shape == (0, 2)
+
+
 @pytest.mark.parametrize("off", [9e-7, -9e-7])
 def test_rounding_is_forgiven_and_nothing_else(off):
     weights = [0.5, 0.5 + off]

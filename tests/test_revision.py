@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from torch import Tensor
 import ibcl
 from ibcl.gaussians import Gaussian
 from ibcl.revision import rebase
+from ibcl.tabular import Schema
 from theorems import FAMILIES as FAMILY_NAMES
 from theorems import assert_same_gaussian, random_gaussian, random_knowledge
 
@@ -432,3 +435,71 @@ def test_a_moved_posterior_keeps_its_precision() -> None:
     assert rebase(q, old, new)[0].mean.dtype == torch.float32
     wide = ibcl.DiagonalGaussian(q.mean.double(), q.std.double())
     assert rebase(wide, old, new)[0].mean.dtype == torch.float64
+
+
+def apart(tasks: str, **changes: Any) -> ibcl.IBCL:
+    return learner(tasks, **{"continual": False, "pooling": "routed", **changes})
+
+
+def test_adopted_tasks_are_as_if_learnt_here() -> None:
+    here, there = apart("a"), apart("bc")
+    here.adopt(there)
+    assert_knows_the_same(here, apart("abc"))
+    assert [moments is None for moments in here.knowledge.moments] == [False] * 3
+    # The other one is as it was, and its tasks are known by now.
+    assert there.tasks == ("b", "c")
+    with pytest.raises(ValueError, match="b"):
+        here.adopt(there)
+    assert here.tasks == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"priors": [2.0]},
+        {"priors": [2.5, 2.5]},
+        {"inference": ibcl.DenseVI(tolerance=1e-5)},
+        {"likelihood": ibcl.Normal(0.4)},
+        {"continual": True},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_tasks_learnt_otherwise_are_not_adopted(changes: dict[str, Any]) -> None:
+    here, there = apart("a"), apart("b", **changes)
+    for one, other in ((here, there), (there, here)):
+        with pytest.raises(ValueError, match="Only tasks learnt apart with the same"):
+            one.adopt(other)
+    assert here.tasks == ("a",)
+
+
+def test_tasks_of_another_network_or_with_ids_are_not_adopted() -> None:
+    def told(module: torch.nn.Module, name: str, ids: int | None) -> ibcl.IBCL:
+        made = ibcl.IBCL(module, [1.0], continual=False, pooling="evidence", task_incremental=ids)
+        made.learn(torch.eye(2), [0, 1], task=name)
+        return made
+
+    linear, features = ibcl.networks.linear, ibcl.networks.random_features
+    one = told(linear(2), "a", None)
+    for other in (told(features(2, 1), "b", None), told(linear(4), "b", 2)):
+        with pytest.raises(ValueError, match="Only tasks learnt apart with the same"):
+            one.adopt(other)
+    with pytest.raises(ValueError, match="without task ids"):
+        told(linear(4), "a", 2).adopt(told(linear(4), "b", 2))
+
+
+def test_tasks_of_other_tables_are_not_adopted() -> None:
+    """The same numbers mean something else where columns are scaled otherwise."""
+
+    def of(scale: float, name: str) -> ibcl.IBCL:
+        frame = pd.DataFrame({"u": scale * np.linspace(-1, 1, 30)})
+        y = np.where(frame["u"] > 0, "yes", "no")
+        schema = Schema.fit(frame, y)
+        made = ibcl.IBCL(ibcl.networks.linear(1), [1.0], continual=False, encoder=schema)
+        made.learn(frame, y, task=name)
+        return made
+
+    here = of(1.0, "a")
+    with pytest.raises(ValueError, match="encoder"):
+        here.adopt(of(5.0, "b"))
+    here.adopt(of(1.0, "b"))
+    assert here.tasks == ("a", "b")

@@ -140,10 +140,10 @@ def test_answers_hold_while_the_learner_learns_and_forgets(kind, rule, tmp_path)
         """Tasks come and go, and every state that is seen has two tasks or three."""
         now = changing.view
         vector = np.eye(len(now.knowledge.tasks))[0]
-        return answer(ibcl.learner.make_model(now, vector), X)
+        return answer(ibcl.generation.make_model(now, vector), X)
 
     asked = [lambda m=m: answer(m, X) for m in models]
-    asked += [lambda: answer(ibcl.learner.make_model(view, [0.3, 0.7]), X), whole]
+    asked += [lambda: answer(ibcl.generation.make_model(view, [0.3, 0.7]), X), whole]
     # A vertex needs nobody else, unless classes differ: the first task's answer stays the same.
     count = ask_from_many_threads(asked, [*expected, expected[0], expected[1]], [change])
     assert count > 20

@@ -46,3 +46,13 @@ def test_models_that_agree_have_no_epistemic_uncertainty():
 def test_what_is_no_forecast_is_refused(p, y):
     with pytest.raises(ValueError, match="robabilities"):
         expected_calibration_error(p, y)
+
+
+def test_bins_of_confidence_are_equally_wide_and_hold_their_upper_edge():
+    """With two bins: up to a half, and above it; gaps of different bins do not cancel."""
+    unsure, sure = [0.4, 0.3, 0.3], [0.05, 0.05, 0.9]
+    assert expected_calibration_error([unsure, sure], [0, 0], bins=2) == pytest.approx(0.75)
+    assert expected_calibration_error([unsure, sure], [0, 0], bins=1) == pytest.approx(0.15)
+    half = [0.5, 0.25, 0.25]
+    assert expected_calibration_error([half, unsure], [1, 0], bins=2) == pytest.approx(0.05)
+    assert expected_calibration_error([half, sure], [1, 0], bins=2) == pytest.approx(0.7)

@@ -23,7 +23,7 @@ def test_a_model_does_not_change_when_its_learner_does(rule):
     changing.replace(*task("binary", 1), task="c")
     assert changing.tasks == ("a", "c")
     # Also what is first computed afterwards belongs to the moment the model was made.
-    late = ibcl.learner.make_model(view, [0.3, 0.7])
+    late = ibcl.generation.make_model(view, [0.3, 0.7])
     for found in (model, late):
         assert torch.equal(answer(found, X), before[0])
         assert torch.equal(answer(found, X, 3), before[2])

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from ibcl.learner import Snapshot
 from ibcl.names import printable
+from ibcl.snapshot import Snapshot
 
 MARK = "<!-- Written by ibcl whenever this is saved. Without this line it is left alone. -->"
 LICENCE, MEASURED = "licence", "measured"

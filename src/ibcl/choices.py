@@ -14,7 +14,7 @@ line. What it chooses is the best we have measured for the network it is given:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,9 @@ from torch import Tensor
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
 from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
+from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
+from ibcl.memory import check_memory
 from ibcl.moments import LARGEST_SUMMED
 from ibcl.networks import FlatNetwork, random_features
 from ibcl.pooling import PoolingRule, Routed, pooling_rule
@@ -53,6 +55,14 @@ class Given:
     continual: bool | None = None
     likelihood: str | Likelihood = "auto"
     task_incremental: int | None = None
+
+    def __post_init__(self) -> None:
+        method = self.inference
+        if method is not None and (isinstance(method, type) or not hasattr(method, "infer")):
+            raise ValueError(f"inference must be an object such as ibcl.DenseVI(), not {method!r}.")
+        tasks = self.task_incremental
+        if tasks is not None and (not isinstance(tasks, int | np.integer) or tasks < 1):
+            raise ValueError(f"task_incremental must be at least 1, a whole number, not {tasks!r}.")
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,8 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     """
     reasons: dict[str, str] = {}
     linear = network.is_linear
+    if linear and (given.inference is None or isinstance(given.inference, DenseVI)):
+        _check_memory(network, data)
     kind = "linear in its parameters" if linear else "not linear in its parameters"
     likelihood = choose(given.likelihood, data.y, outputs)
     several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
@@ -127,6 +139,16 @@ def decide(network: FlatNetwork, data: TaskData, outputs: int, given: Given) -> 
     )
 
 
+def _check_memory(network: FlatNetwork, data: TaskData) -> None:
+    """Refuse features whose covariance alone is too large, before any of them is computed."""
+    columns = network.linear_head().layer.in_features + 1
+    check_memory(
+        needed_bytes(data.size, columns, 1),
+        f"A full covariance of {columns:,} parameters",
+        "use a head with fewer features",
+    )
+
+
 def _inference(linear: bool, likelihood: Likelihood) -> Inference:
     if not linear:
         return MeanFieldVI(learning_rate=MEAN_FIELD_RATE)
@@ -156,10 +178,23 @@ def as_rule(pooling: str | Routed) -> tuple[PoolingRule | Routed, str]:
     return pooling_rule(pooling), pooling
 
 
-def as_priors(values: Sequence[float | Gaussian], network: FlatNetwork) -> tuple[Gaussian, ...]:
-    """Return Gaussians over the network's parameters: those given, or zero-mean with these stds."""
+def as_tuple(priors: Sequence[float | Gaussian] | None) -> tuple[float | Gaussian, ...] | None:
+    """Return the priors that were given; None where they are left open."""
+    if priors is None:
+        return None
+    if isinstance(priors, str | Gaussian) or not isinstance(priors, Iterable):
+        raise ValueError(
+            "priors must be a list of standard deviations or Gaussians, such as [2.5], not "
+            f"{priors!r}."
+        )
+    values = tuple(priors)
     if not values:
         raise ValueError("A knowledge base needs at least one prior.")
+    return values
+
+
+def as_priors(values: Sequence[float | Gaussian], network: FlatNetwork) -> tuple[Gaussian, ...]:
+    """Return Gaussians over the network's parameters: those given, or zero-mean with these stds."""
     return tuple(_prior(value, network) for value in values)
 
 

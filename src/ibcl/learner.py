@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,24 +16,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl.choices import Choices, Given, as_priors, as_rule, decide
+from ibcl.choices import Choices, Given, as_priors, as_rule, as_tuple
 from ibcl.encoding import Encoder
 from ibcl.errors import StoreError
-from ibcl.gaussians import Distribution, Gaussian
+from ibcl.gaussians import Gaussian
+from ibcl.generation import make_model
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
 from ibcl.inferred_preference import InferredPreference, infer_proportions
 from ibcl.knowledge import KnowledgeBase, TaskRecord
+from ibcl.learning import infer, moments_of, read, settle
 from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.many import predict_blocks
-from ibcl.model import CredalSet, Model
+from ibcl.model import Model
 from ibcl.moments import Moments
 from ibcl.names import printable
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import Routed, pooled, split_weights
-from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
-from ibcl.preference import Preference, preference_matrix
-from ibcl.tasks import TaskData, as_task
-from ibcl.view import View, append_task_id
+from ibcl.pooling import Routed, split_weights
+from ibcl.preference import preference_matrix
+from ibcl.snapshot import Snapshot
+from ibcl.tasks import TaskData
+from ibcl.view import View
 
 log = logging.getLogger("ibcl")
 
@@ -44,31 +45,6 @@ class ModelBlock(NamedTuple):
 
     preferences: NDArray[np.float64]
     thetas: Tensor
-
-
-class Snapshot(NamedTuple):
-    """All that is kept of a learner on disk, at one moment."""
-
-    view: View
-    given: Given
-    inference: Inference | None
-    metadata: dict[str, Any]
-    choices: dict[str, str]
-    """What was chosen for what was left open, and why."""
-
-    def provenance(self) -> dict[str, Any]:
-        """Say where a model made from this comes from."""
-        from ibcl import cards, store
-
-        return {
-            "pooling": self.view.pooling_name,
-            "task_incremental": self.view.task_incremental,
-            "knowledge": store.digest(self),
-            "metadata": self.metadata,
-            "samples": {record.name: record.samples for record in self.view.knowledge.records},
-            "settings": {name: cards.text(it) for name, it in cards.settings(self).items()},
-            "choices": self.choices,
-        }
 
 
 class _State(NamedTuple):
@@ -83,6 +59,9 @@ class IBCL:
 
     Everything may be used from any number of threads at once: models, and whatever only reads,
     never wait; whatever changes the learner waits for its turn.
+
+    What is None is chosen when the first task is learnt, for the network and the data it is given
+    (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
 
     Parameters
     ----------
@@ -118,9 +97,6 @@ class IBCL:
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
 
-    What is None is chosen when the first task is learnt, for the network and the data it is given
-    (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
-
     Examples
     --------
     >>> import ibcl
@@ -152,17 +128,17 @@ class IBCL:
         encoder: Encoder | None = None,
         device: str | torch.device | None = None,
     ) -> None:
-        if not 0 < alpha < 1:
+        if not isinstance(alpha, int | float | np.number) or not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
-        if task_incremental is not None and task_incremental < 1:
-            raise ValueError(f"task_incremental must be at least 1, not {task_incremental!r}.")
+        if not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**64:
+            raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
         if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
             raise ValueError(
                 f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
             )
         flat = FlatNetwork(network, device)
         self.given = Given(
-            None if priors is None else tuple(priors),
+            as_tuple(priors),
             inference,
             pooling,
             d,
@@ -180,11 +156,13 @@ class IBCL:
         self._writing = threading.RLock()
         rule, name = as_rule(Routed() if pooling is None else pooling)
         knowledge = KnowledgeBase(
-            as_priors((1.0,) if priors is None else tuple(priors), flat),
+            as_priors(self.given.priors or (1.0,), flat),
             0.0 if d is None else d,
             bool(continual),
         )
-        view = View(flat, knowledge, None, rule, name, alpha, seed, task_incremental, encoder)
+        view = View(
+            flat, knowledge, None, rule, name, float(alpha), int(seed), task_incremental, encoder
+        )
         self._state = _State(view, None)
         self.autosave = None if autosave is None else Path(autosave)
         self._check_autosave()
@@ -310,21 +288,19 @@ class IBCL:
             name = self._next_name() if task is None else task
             self.knowledge.check_new(name)
             self._check_autosave()
-            data = self._read(x, y, name, sample_weight)
-            choices, data = self._settled(data)
+            choices, data = self._prepared(x, y, name, sample_weight)
             knowledge = copy.copy(self.knowledge)
             if not knowledge.records:
                 knowledge = KnowledgeBase(choices.priors, choices.d, choices.continual)
             chained = knowledge.continual and bool(knowledge.records)
-            result = self._infer(
-                choices, knowledge.next_priors(), data, name, validation, chained, progress
-            )
+            priors = knowledge.next_priors()
+            result = infer(self.view, choices, priors, data, name, validation, chained, progress)
             record = knowledge.add(
                 name,
                 result.posteriors,
                 samples=data.size,
                 updates=result.updates,
-                moments=self._moments(choices, data, result),
+                moments=moments_of(self.network, choices, data, result),
             )
             self._publish(knowledge, choices)
         _log_learnt(record)
@@ -352,12 +328,11 @@ class IBCL:
         with self._writing:
             name = self.tasks[-1] if task is None and self.tasks else str(task)
             before = self.knowledge.record(name)
-            data = self._read(x, y, name, sample_weight)
-            choices, data = self._settled(data)
+            choices, data = self._prepared(x, y, name, sample_weight)
             priors = self.knowledge.extremes(name)
-            result = self._infer(choices, priors, data, name, None, True, progress)
+            result = infer(self.view, choices, priors, data, name, None, True, progress)
             kept = self.knowledge.moments[self.tasks.index(name)]
-            both = None if kept is None else self._moments(choices, data, result, kept)
+            both = None if kept is None else moments_of(self.network, choices, data, result, kept)
             return self._replace(name, result, before.samples + data.size, both, before.updates)
 
     def replace(
@@ -377,19 +352,21 @@ class IBCL:
         task
             Its name; it must be one that no later task was learnt from, as for `forget`.
         """
+        if task is None:
+            raise ValueError("Say with task= which task to learn anew.")
         with self._writing:
             record = self.knowledge.record(str(task))
-            data = self._read(x, y, record.name, sample_weight)
-            choices, data = self._settled(data)
+            choices, data = self._prepared(x, y, record.name, sample_weight)
             priors = tuple(
                 self.knowledge.prior_of(record.name, index)
                 for index in range(len(self.knowledge.priors))
             )
             chained = any(prior is not None for prior in record.priors)
-            result = self._infer(choices, priors, data, record.name, validation, chained, progress)
-            return self._replace(
-                record.name, result, data.size, self._moments(choices, data, result)
+            result = infer(
+                self.view, choices, priors, data, record.name, validation, chained, progress
             )
+            moments = moments_of(self.network, choices, data, result)
+            return self._replace(record.name, result, data.size, moments)
 
     def _replace(
         self,
@@ -410,72 +387,10 @@ class IBCL:
         _log_learnt(record)
         return record
 
-    def _read(self, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
-        """Read a user's samples as the network's inputs and labels."""
-        encoder = self.encoder
-        if encoder is not None:
-            x, y = encoder.inputs(x), encoder.labels(y)
-        data = as_task(x, y, sample_weight)
-        names = self.tasks if task in self.tasks else (*self.tasks, task)
-        inputs = append_task_id(data.x.to(self.network.device), task, names, self.task_incremental)
-        return data._replace(x=inputs, y=data.y.to(self.network.device))
-
-    def _settled(self, data: TaskData) -> tuple[Choices, TaskData]:
-        """Settle what is open, if this is the first task, and check the labels."""
-        outputs = self.network.check_inputs(data.x)
-        choices = self._state.choices
-        if choices is None:
-            choices = decide(self.network, data, outputs, self.given)
-            for setting, reason in choices.reasons.items():
-                log.info("chose %s: %s", setting, reason)
-        return choices, data._replace(y=choices.likelihood.check(data.y, outputs))
-
-    def _infer(
-        self,
-        choices: Choices,
-        priors: Sequence[Gaussian],
-        data: TaskData,
-        task: str,
-        validation: Any,
-        start_from_prior: bool,
-        progress: Callable[[Progress], Any] | None,
-    ) -> InferenceResult:
-        held_out = None
-        if validation is not None:
-            pair = validation if isinstance(validation, tuple | list) else (validation, None)
-            read = self._read(pair[0], pair[1], task, *pair[2:])
-            outputs = self.network.check_inputs(read.x)
-            held_out = read._replace(y=choices.likelihood.check(read.y, outputs))
-        return choices.inference.infer(
-            self.network,
-            choices.likelihood,
-            priors,
-            data,
-            validation=held_out,
-            start_from_prior=start_from_prior,
-            seed=self.seed,
-            progress=progress,
-        )
-
-    def _moments(
-        self,
-        choices: Choices,
-        data: TaskData,
-        result: InferenceResult,
-        before: Moments | None = None,
-    ) -> Moments | None:
-        """Take the moments a gate needs, of all batches so far, where the rule keeps them."""
-        rule = choices.pooling
-        if not isinstance(rule, Routed) or rule.gate == "evidence":
-            return None
-        features = self.network.features(data.x)
-        if not rule.may_keep_moments(features.shape[1]):
-            return None
-        labels = data.y.long() if choices.likelihood.classification else None
-        moments = Moments.of(features, labels, data.weights)
-        if before is not None:
-            moments = before + moments
-        return moments if rule.keeps_moments(moments, result.posteriors, self.network) else None
+    def _prepared(self, x: Any, y: Any, task: str, sample_weight: Any) -> tuple[Choices, TaskData]:
+        """Read a user's samples, and settle on the first task's what is open."""
+        data = read(self.view, x, y, task, sample_weight)
+        return settle(self.view, data, self.given, self._state.choices)
 
     def adopt(self, other: IBCL) -> None:
         """Add the tasks that another learner of the same settings learnt apart, as if learnt here.
@@ -485,7 +400,7 @@ class IBCL:
         Parameters
         ----------
         other
-            A learner with the same network, priors, inference and likelihood.
+            A learner with the same network, priors, inference, likelihood and encoder.
 
         Examples
         --------
@@ -500,31 +415,12 @@ class IBCL:
         >>> here.tasks
         ('north', 'south')
         """
+        from ibcl import revision
+
         with self._writing:
-            mine, theirs = self.knowledge, other.knowledge
-            same = (
-                self.network.fingerprint == other.network.fingerprint
-                and self.inference == other.inference
-                and self.likelihood == other.likelihood
-                and len(mine.priors) == len(theirs.priors)
-                and all(p.equal(q) for p, q in zip(mine.priors, theirs.priors, strict=True))
-            )
-            if not same or mine.continual or theirs.continual:
-                raise ValueError(
-                    "Only tasks learnt apart with the same network, priors, inference and "
-                    "likelihood can be adopted; ibcl.merge unites other learners."
-                )
+            revision.check_adoptable(self, other)
             self._check_autosave()
-            knowledge = copy.copy(mine)
-            for record, moments in zip(theirs.records, theirs.moments, strict=True):
-                knowledge.add(
-                    record.name,
-                    theirs.extremes(record.name),
-                    samples=record.samples,
-                    updates=record.updates,
-                    moments=moments,
-                )
-            self._publish(knowledge, self._state.choices)
+            self._publish(revision.adopted(self.knowledge, other.knowledge), self._state.choices)
 
     def forget(self, task: str, approximation: str | None = None) -> None:
         """Remove a task and its evidence; see `ibcl.revision.forget`.
@@ -746,8 +642,8 @@ class IBCL:
         inputs = view.encode(x)
         scores = view.input_scores(inputs)
         if y is not None:
-            read = self._read(x, y, view.knowledge.tasks[-1])
-            scores = scores + view.label_scores(inputs, read.y)
+            labels = read(view, x, y, view.knowledge.tasks[-1]).y
+            scores = scores + view.label_scores(inputs, labels)
         counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
 
@@ -755,55 +651,3 @@ class IBCL:
 def _log_learnt(record: TaskRecord) -> None:
     name = printable(record.name)
     log.info("learnt %s from %d samples with %d updates", name, record.samples, record.updates)
-
-
-def make_model(
-    view: View,
-    preference: Any,
-    split: Mapping[str, Sequence[float]] | None = None,
-    provenance: Callable[[], dict[str, Any]] = dict,
-) -> Model:
-    """Make the model of a preference from a view: what is learnt later does not change it."""
-    parsed = Preference.parse(preference, view.knowledge.tasks)
-    vector = torch.as_tensor(parsed.vector())
-    weights = split_weights(view.knowledge, vector, split)
-    rule, knowledge = view.pooling, view.knowledge
-    predictor: Predictor
-    if isinstance(rule, Routed):
-        routes = view.routes
-        predictor = RoutedNetworks(
-            view.network,
-            view.answers,
-            routes.means(weights),
-            routes.gate,
-            vector,
-            routes.seen,
-        )
-        extremes = partial(_heads, rule, knowledge, vector)
-        distribution: Callable[[], Distribution] = partial(rule.pool, knowledge, weights)
-    else:
-        q = pooled(rule, knowledge, weights)
-        predictor = SingleNetwork(view.network, view.answers, q.mean)
-        extremes = partial(_posteriors, knowledge)
-        distribution = q.distribution
-    return Model(
-        predictor,
-        parsed,
-        encode=view.encode,
-        encoder=view.encoder,
-        credal=CredalSet(distribution, extremes),
-        alpha=view.alpha,
-        seed=view.seed,
-        provenance=provenance,
-    )
-
-
-def _posteriors(knowledge: KnowledgeBase) -> Sequence[tuple[int, Gaussian]]:
-    return list(enumerate(knowledge.extremes()))
-
-
-def _heads(
-    rule: Routed, knowledge: KnowledgeBase, preference: Tensor
-) -> Sequence[tuple[int, Gaussian]]:
-    """The heads of all tasks, with the position of each task."""
-    return list(enumerate(rule.head_distributions(knowledge, preference)))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.encoding import Encoder
 from ibcl.gaussians import Distribution, Gaussian
+from ibcl.memory import check_memory
 from ibcl.networks import FlatNetwork
 from ibcl.predictors import Predictor, RoutedNetworks
 from ibcl.preference import Preference
@@ -135,9 +136,16 @@ class Model:
         return inputs
 
     def _thetas(self, samples: int) -> Tensor | None:
+        if not isinstance(samples, int | np.integer):
+            raise ValueError(f"samples must be a whole number, not {samples!r}.")
         if samples < 0:
             raise ValueError(f"samples must not be negative, not {samples}.")
-        return self.region.sample(samples) if samples else None
+        if samples == 0:
+            return None
+        # Draws, and these once more in double precision.
+        needed = 16 * int(samples) * self.theta.numel()
+        check_memory(needed, f"Drawing {samples:,} models", "draw fewer")
+        return self.region.sample(int(samples))
 
     def outputs(self, x: Any, samples: int = 0, task: str | None = None) -> Tensor:
         """Return the network's outputs, of shape (models, n, outputs), as a tensor."""

@@ -13,11 +13,14 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+
+from ibcl.memory import check_memory
 
 Specification = dict[str, Any]
 # Samples whose fixed features are computed at once.
@@ -72,6 +75,14 @@ def _positive(**sizes: int) -> None:
             raise ValueError(f"{name} must be a positive whole number, not {size!r}.")
 
 
+def _affordable(*widths: int) -> None:
+    """Refuse layers of these widths where the machine could not hold them."""
+    numbers = sum((before + 1) * after for before, after in pairwise(widths))
+    what = f"A network of layers of {', '.join(f'{width:,}' for width in widths)} numbers"
+    # The module itself, the copy that is learnt from, and parameters with their deviations.
+    check_memory(4 * 4 * numbers, what, "use narrower layers")
+
+
 def linear(inputs: int, outputs: int = 1) -> SpecifiedNetwork:
     """Build logistic, softmax or linear regression on the features.
 
@@ -81,6 +92,7 @@ def linear(inputs: int, outputs: int = 1) -> SpecifiedNetwork:
     torch.Size([2, 1])
     """
     _positive(inputs=inputs, outputs=outputs)
+    _affordable(inputs, outputs)
     specification = {"kind": "linear", "inputs": inputs, "outputs": outputs}
     return SpecifiedNetwork(specification, nn.Linear(inputs, outputs))
 
@@ -97,6 +109,7 @@ def mlp(
     """
     widths = [hidden] if isinstance(hidden, int) else list(hidden)
     _positive(inputs=inputs, outputs=outputs, **{f"hidden[{i}]": w for i, w in enumerate(widths)})
+    _affordable(inputs, *widths, outputs)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, not {activation!r}.")
     layers: list[nn.Module] = []
@@ -138,6 +151,7 @@ def random_features(
     321
     """
     _positive(inputs=inputs, width=width, outputs=outputs)
+    _affordable(inputs, width, outputs)
     if not isinstance(skip, bool):
         raise ValueError(f"skip must be True or False, not {skip!r}.")
     specification = {
@@ -248,6 +262,16 @@ class LinearHead(NamedTuple):
         return torch.cat([weight, bias[:, None]], 1)
 
 
+def _move(module: nn.Module, device: torch.device) -> None:
+    try:
+        module.to(device)
+    except (AssertionError, RuntimeError, NotImplementedError) as error:
+        said = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"Nothing can be computed on the device {str(device)!r}: {said}."
+        ) from None
+
+
 def _as_device(name: str | torch.device) -> torch.device:
     try:
         return torch.device(name)
@@ -282,7 +306,7 @@ class FlatNetwork:
             raise ValueError(f"network must be a torch.nn.Module, not {type(module).__name__}.")
         self._original = copy.deepcopy(module).eval()
         if device is not None:
-            self._original.to(_as_device(device))
+            _move(self._original, _as_device(device))
         self._of_thread = threading.local()
         trainable = [(n, p) for n, p in self._original.named_parameters() if p.requires_grad]
         if not trainable:

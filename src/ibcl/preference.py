@@ -207,7 +207,8 @@ def preference_matrix(values: ArrayLike | Sequence[Any], tasks: Sequence[str]) -
     """Read many preferences at once; the result has shape (n, tasks)."""
     matrix = values if isinstance(values, np.ndarray) else None
     if matrix is None or matrix.ndim != 2 or matrix.shape[1] != len(tasks):
-        return np.stack([Preference.parse(value, tasks).vector() for value in values])  # type: ignore[union-attr]
+        rows = [Preference.parse(value, tasks).vector() for value in values]  # type: ignore[union-attr]
+        return np.stack(rows) if rows else np.zeros((0, len(tasks)))
     for weights in matrix[(matrix < 0).any(1) | ~(abs(matrix.sum(1) - 1) <= TOLERANCE)]:
         Preference.parse(weights, tasks)
     return matrix.astype(np.float64)

@@ -316,6 +316,38 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
     return _learner(a, b, a, knowledge)
 
 
+def check_adoptable(a: IBCL, b: IBCL) -> None:
+    """Refuse to add b's tasks to a as if learnt there, where a would have learnt them otherwise."""
+    same = (
+        a.network.fingerprint == b.network.fingerprint
+        and a.inference == b.inference
+        and a.likelihood == b.likelihood
+        and _same(a.knowledge.priors, b.knowledge.priors)
+        and _same_encoder(a, b)
+    )
+    apart = not a.knowledge.continual and not b.knowledge.continual
+    told = a.task_incremental is not None or b.task_incremental is not None
+    if not same or not apart or told:
+        raise ValueError(
+            "Only tasks learnt apart with the same network, priors, inference, likelihood and "
+            "encoder, and without task ids, can be adopted; ibcl.merge unites other learners."
+        )
+
+
+def adopted(ours: KnowledgeBase, theirs: KnowledgeBase) -> KnowledgeBase:
+    """Return what is known with another's tasks, learnt apart from the same priors, at the end."""
+    knowledge = copy.copy(ours)
+    for record, moments in zip(theirs.records, theirs.moments, strict=True):
+        knowledge.add(
+            record.name,
+            theirs.extremes(record.name),
+            samples=record.samples,
+            updates=record.updates,
+            moments=moments,
+        )
+    return knowledge
+
+
 def _learner(a: IBCL, b: IBCL, source: IBCL, knowledge: KnowledgeBase) -> IBCL:
     """Return a learner that knows this, with a's settings as far as the source settled them."""
     pooling = source.view.pooling if isinstance(source.view.pooling, Routed) else source.pooling
@@ -352,6 +384,14 @@ def _same(ours: Sequence[Gaussian], theirs: Sequence[Gaussian]) -> bool:
     return len(ours) == len(theirs) and all(q.equal(p) for q, p in zip(ours, theirs, strict=True))
 
 
+def _same_encoder(a: IBCL, b: IBCL) -> bool:
+    """Whether both read inputs and classes alike."""
+    ours, theirs = (
+        None if learner.encoder is None else learner.encoder.description() for learner in (a, b)
+    )
+    return bool(ours == theirs)
+
+
 def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
     """Refuse learners whose posteriors do not mean the same, and say what differs."""
     if a.task_incremental is not None or b.task_incremental is not None:
@@ -365,10 +405,7 @@ def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
         f"metadata[{key!r}]": (a.metadata[key], b.metadata[key])
         for key in a.metadata.keys() & b.metadata.keys()
     }
-    encoders = tuple(
-        None if learner.encoder is None else learner.encoder.description() for learner in (a, b)
-    )
-    if encoders[0] != encoders[1]:
+    if not _same_encoder(a, b):
         raise ValueError(
             "The learners cannot be merged: they read their inputs or classes differently."
         )

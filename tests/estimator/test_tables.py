@@ -170,3 +170,27 @@ def test_models_follow_what_is_learnt_meanwhile():
     before = estimator.predict_proba(frame, preference="north")
     estimator.partial_fit(*people(5), task="north")
     assert abs(estimator.predict_proba(frame, preference="north") - before).max() > 1e-6
+
+
+def test_samples_without_a_label_or_a_task_are_refused_in_a_sentence():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(X[:, 0] > 0, "yes", "no").astype(object)
+    for missing in (None, np.nan):
+        labels = y.copy()
+        labels[3] = missing
+        with pytest.raises(ValueError, match=r"y contains NaN or None, first in row 4"):
+            ibcl.IBCLClassifier("linear").fit(pd.DataFrame(X, columns=["u", "v"]), labels)
+        tasks = np.array(["a"] * 20, dtype=object)
+        tasks[5] = missing
+        with pytest.raises(ValueError, match="Some samples have no task"):
+            ibcl.IBCLClassifier("linear").fit(X, y, task=tasks)
+    with pytest.raises(ValueError, match="Some samples have no task"):
+        ibcl.IBCLClassifier("linear").fit(X, y, task=np.nan)
+
+
+def test_a_class_of_half_a_character_is_refused_in_a_sentence():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(X[:, 0] > 0, "\udcff", "no")
+    for labels in (y, y.astype(object), y.tolist()):
+        with pytest.raises(ValueError, match="not valid text and could not be read back"):
+            ibcl.IBCLClassifier("linear").fit(X, labels)

@@ -38,3 +38,13 @@ def test_whole_weights_are_repeated_samples(std):
     found = maximise_marginal_likelihood(design, y, std, weights.astype(float))
     assert found == pytest.approx(maximise_marginal_likelihood(design[repeated], y[repeated], std))
     assert found != pytest.approx(maximise_marginal_likelihood(design, y, std))
+
+
+@pytest.mark.parametrize("std", [None, 1.5])
+def test_targets_without_noise_or_without_anything_still_have_a_positive_answer(std):
+    design = np.random.default_rng(2).normal(size=(50, 4))
+    exact = maximise_marginal_likelihood(design, design @ np.array([1.0, -2.0, 0.5, 3.0]), std)
+    assert 0 < exact[1] < 0.01
+    nothing = maximise_marginal_likelihood(design, np.zeros(50), std)
+    assert all(0 < value < 10 for value in nothing)
+    assert nothing[1] < 0.01

@@ -167,6 +167,12 @@ def test_a_sure_class_has_finite_outputs(likelihood):
     torch.testing.assert_close(likelihood.mean(outputs), mean)
 
 
+def test_outputs_of_one_class_against_the_rest_are_logits_of_half_the_probabilities():
+    """Where classes claim a sample with halves of p, they claim it as if it were in doubt once."""
+    mean = torch.tensor([[0.2, 0.3, 0.5]]).double()
+    torch.testing.assert_close(torch.sigmoid(OneVsRest().outputs_of(mean)), mean / 2)
+
+
 def test_a_rate_of_zero_has_finite_outputs():
     outputs = Poisson().outputs_of(torch.tensor([[0.0]]))
     assert bool(torch.isfinite(outputs).all())
@@ -303,6 +309,7 @@ def test_a_name_is_given_once():
     [
         ("auto", torch.tensor([0, 1]), 1, Bernoulli()),
         ("auto", torch.tensor([0.0, 1.0]), 1, Bernoulli()),
+        ("auto", torch.tensor([[0], [1]]), 1, Bernoulli()),
         ("auto", torch.tensor([0, 2, 1]), 3, Categorical()),
         ("auto", torch.tensor([0.5, 1.0]), 1, Normal()),
         ("auto", torch.tensor([[1, 2], [3, 4]]), 2, Normal()),

@@ -43,6 +43,8 @@ def sentence(error: Exception, options: Mapping[str, str] | None = None) -> str:
     'a.csv: no such file or directory.'
     >>> sentence(OSError(28))
     'No space left on device.'
+    >>> sentence(UnicodeEncodeError("utf-8", chr(0xD800), 0, 1, "surrogates not allowed"))[:58]
+    "Some text cannot be read or written: 'utf-8' codec can't e"
     >>> sentence(ZeroDivisionError("division by zero")).split(";")[0]
     'Something went wrong inside ibcl (ZeroDivisionError: division by zero)'
     """
@@ -57,6 +59,8 @@ def sentence(error: Exception, options: Mapping[str, str] | None = None) -> str:
         why = reason(error)
         where = error.filename
         text = why if where is None else f"{where}: {why[0].lower()}{why[1:]}"
+    elif isinstance(error, UnicodeError):
+        text = f"Some text cannot be read or written: {error}"
     elif isinstance(error, USER_ERRORS):
         text = str(error.args[0] if error.args else error)
         if isinstance(error, _WAY_OUT_IN_PYTHON):

@@ -183,6 +183,11 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             learnt = len(self.learner_.tasks) if hasattr(self, "learner_") else 0
             return {f"task {learnt + 1}": rows}
         names = np.asarray(task, dtype=object)
+        if pd.isna(names).any():
+            raise ValueError(
+                "Some samples have no task: task holds None or NaN; name a task for each of them, "
+                "or leave them out."
+            )
         if names.ndim == 0:
             return {str(task): rows}
         if names.shape != (samples,):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -137,6 +138,11 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         first = not hasattr(self, "learner_")
         table, given = self._checked(X, y)
         labels = column_or_1d(given, warn=True)
+        if pd.isna(labels).any():
+            raise ValueError(
+                f"y contains NaN or None, first in row {int(pd.isna(labels).argmax()) + 1}; leave "
+                "rows without a label out."
+            )
         check_classification_targets(labels)
         weights = sample_weights(labels, sample_weight, self.class_weight)
         known = labels if weights is None else labels[weights > 0]

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ibcl.gaussians import DenseGaussian, Gaussian
 from ibcl.inference.head import check_prior, head_features, parameter_positions
-from ibcl.inference.memory import check_memory
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
 from ibcl.inference.sites import Approximation, SiteProblem, needed_bytes, solve
 from ibcl.likelihoods import Likelihood
+from ibcl.memory import check_memory
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 

@@ -20,10 +20,10 @@ from ibcl.gaussians import (
 )
 from ibcl.inference.dense import DenseVI
 from ibcl.inference.head import check_prior, head_features, parameter_positions
-from ibcl.inference.memory import check_memory
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
 from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import Likelihood
+from ibcl.memory import check_memory
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from ibcl.files import write_atomically
+
+__all__ = ["Arrays", "Checkpoint", "write_atomically"]
+
 Arrays = dict[str, NDArray[Any]]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename: readers see the old file or the new one."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 class Checkpoint:

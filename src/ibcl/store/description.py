@@ -21,12 +21,12 @@ from ibcl.encoding import ENCODERS, Encoder, encoder_of
 from ibcl.gaussians import Gaussian
 from ibcl.inference import METHODS, Inference
 from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.learner import Snapshot
 from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.likelihoods import from_description as likelihood_of
 from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import Routed
+from ibcl.snapshot import Snapshot
 from ibcl.store import posteriors
 from ibcl.store.files import StoreError, check, file_name, sha256
 from ibcl.store.manifest import (

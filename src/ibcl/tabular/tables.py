@@ -112,7 +112,11 @@ def as_column(y: Any, what: str) -> pd.Series[Any]:
                     f"The {what} must be one value a row, but their shape is {array.shape}."
                 )
             y = array
-    column = pd.Series(y).reset_index(drop=True)
+    try:
+        column = pd.Series(y).reset_index(drop=True)
+    except UnicodeEncodeError:
+        # Halves of characters, which the sentence about a single value then names.
+        column = pd.Series(np.asarray(y, dtype=object), dtype=object)
     missing = column.isna()
     if missing.any():
         raise ValueError(

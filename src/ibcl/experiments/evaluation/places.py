@@ -7,9 +7,9 @@ writers of the same cell write the same table.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from ibcl.files import is_temporary, write_atomically
 from ibcl.store import as_url, connect
 
 
@@ -48,12 +48,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         connect(place).put(key, data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_suffix(f".{os.getpid()}.waiting")
-    try:
-        waiting.write_bytes(data)
-        os.replace(waiting, path)
-    finally:
-        waiting.unlink(missing_ok=True)
+    write_atomically(path, data)
 
 
 def tables(folder: Path) -> list[Path]:
@@ -67,7 +62,7 @@ def tables(folder: Path) -> list[Path]:
     """
     url = as_url(folder)
     if url is None:
-        return sorted(folder.glob("*.parquet"))
+        return sorted(p for p in folder.glob("*.parquet") if not is_temporary(p.name))
     names = connect(url).names()
     return [folder / name for name in names if name.endswith(".parquet") and "/" not in name]
 
