@@ -13,6 +13,7 @@ def python(*arguments: object) -> subprocess.Popen[str]:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)]),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
     }
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],

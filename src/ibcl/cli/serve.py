@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Json, KnowledgeBaseFolder
+from ibcl.cli.options import EngineName, Json, KnowledgeBaseFolder
 
 
 def serve(
@@ -63,15 +63,26 @@ def serve(
             min=0.01, max=1, help="Factor by which feedback counts less with every further example."
         ),
     ] = 0.99,
+    engine: EngineName = "local",
+    replicas: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Processes behind the one address, with --engine ray and PostgreSQL."
+        ),
+    ] = 1,
 ) -> None:
     """Serve a knowledge base: predictions for every user, and a page to explore it.
 
     New versions of the knowledge base are picked up as they appear. Tokens are made with
     'ibcl token'.
     """
+    from ibcl.experiments.engine import check_engine
     from ibcl.serve.process import run
     from ibcl.serve.settings import Settings
 
+    kind, _, address = check_engine(engine).partition(":")
+    if replicas > 1 and kind != "ray":
+        raise ValueError("More than one of --replicas needs --engine ray")
     pairs = [text.rpartition("=") for text in validation or ()]
     for task, separator, path in pairs:
         if not separator or not task or not path:
@@ -87,7 +98,12 @@ def serve(
         validation={task: Path(path) for task, _, path in pairs},
         label=label,
     )
-    run(settings, host, port)
+    if kind == "ray":
+        from ibcl.serve.replicas import run_replicas
+
+        run_replicas(settings, host, port, replicas, address)
+    else:
+        run(settings, host, port)
 
 
 def token(

@@ -95,13 +95,25 @@ def connect(address: str = "", processes: int | None = None) -> None:
                 "with 'ray start --head', or leave the address out"
             ) from None
     else:
-        ray.init(
-            # Whatever cluster the environment names: without an address it is this machine's.
-            address="local",
-            num_cpus=processes or os.cpu_count(),
-            include_dashboard=False,
-            **options,
-        )
+        # Ray's agents outlive a killed command for as long as they try to reach the cluster again,
+        # a minute by default. On one machine it is either there or gone.
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+        # By default the workers let everything else on the machine go first.
+        os.environ.setdefault("RAY_worker_niceness", "0")
+        try:
+            ray.init(
+                # Whatever cluster the environment names: without an address it is this machine's.
+                address="local",
+                num_cpus=processes or os.cpu_count(),
+                include_dashboard=False,
+                **options,
+            )
+        except Exception as error:
+            # Ray raises nothing more special where its processes take too long to start.
+            raise ValueError(
+                f"Ray did not start on this machine ({str(error).splitlines()[0]}); if others keep "
+                "it busy, try again later"
+            ) from None
 
 
 def _check_reachable(address: str) -> None:

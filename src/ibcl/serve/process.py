@@ -26,7 +26,7 @@ def run(settings: Settings, host: str, port: int) -> None:
                 f"Listening on {host} lets others ask, so callers need tokens: make one with "
                 "'ibcl token' first, or listen on 127.0.0.1"
             )
-        listening = _listen(host, port)
+        listening = listen(host, port)
     except BaseException:
         service.close()
         raise
@@ -43,7 +43,8 @@ def run(settings: Settings, host: str, port: int) -> None:
     uvicorn.Server(configuration).run(sockets=[listening])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that takes callers at an address; port 0 is any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

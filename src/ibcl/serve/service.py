@@ -67,7 +67,7 @@ class Service:
             settings.knowledge_base,
             settings.folder / "versions",
             settings.versions,
-            self._read_pinned(),
+            self.read_pinned(),
             self._report,
         )
         self.metrics.tasks.set(len(self.versions.active.tasks))
@@ -231,7 +231,8 @@ class Service:
                 connection.execute(insert(table).values(name=_PINNED, value=served.version))
         return served
 
-    def _read_pinned(self) -> str | None:
+    def read_pinned(self) -> str | None:
+        """Return the version that the database says to stay with."""
         table = database.choices
         with self._engine.connect() as connection:
             return connection.execute(

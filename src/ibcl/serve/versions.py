@@ -12,8 +12,11 @@ import json
 import os
 import shutil
 import threading
+import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +30,8 @@ _LOADED = 3
 """Versions held in memory besides the active one."""
 _SHORTEST = 8
 _ATTEMPTS = 10
+_ABANDONED = 600.0
+"""Seconds after which nobody is at work on a version any more."""
 
 
 class VersionFacts(NamedTuple):
@@ -69,8 +74,7 @@ class Versions:
         self._seen: tuple[int, ...] | None = None
         self._pinned: str | None = None
         kept.mkdir(parents=True, exist_ok=True)
-        for leftover in kept.glob(f"*{_PARTIAL}"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        self._remove_leftovers()
         self._newest = self._adopt()
         self._active = self._newest
         if pinned is not None:
@@ -172,8 +176,20 @@ class Versions:
         return matches[0]
 
     def _paths(self) -> list[Path]:
-        found = [path for path in self._kept.iterdir() if not path.name.endswith(_PARTIAL)]
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+        found = []
+        for path in self._kept.iterdir():
+            if not path.name.endswith(_PARTIAL):
+                # Another replica may remove one in this moment.
+                with suppress(FileNotFoundError):
+                    found.append((path.stat().st_mtime_ns, path.name, path))
+        return [path for _, _, path in sorted(found)]
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed process was at; a younger one may be another replica's work."""
+        for leftover in self._kept.glob(f"*{_PARTIAL}"):
+            with suppress(FileNotFoundError):
+                if time.time() - leftover.stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(leftover, ignore_errors=True)
 
     def _prune(self) -> None:
         paths = self._paths()
@@ -220,9 +236,14 @@ class Versions:
             ibcl.load(self._folder)
         if target.exists() and (target / MANIFEST).read_bytes() == manifest:
             return name
-        partial = self._kept / f"{name}{_PARTIAL}"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = self._kept / f"{name}.{uuid.uuid4().hex}{_PARTIAL}"
         partial.mkdir()
+        try:
+            return self._keep_by_way_of(partial, target, manifest)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _keep_by_way_of(self, partial: Path, target: Path, manifest: bytes) -> str:
         for source in sorted(self._folder.rglob("*.safetensors")):
             copy = partial / source.relative_to(self._folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -231,10 +252,14 @@ class Versions:
             except OSError:
                 shutil.copyfile(source, copy)
         (partial / MANIFEST).write_bytes(manifest)
-        _load(partial, name)
-        if not target.exists():
+        _load(partial, target.name)
+        try:
             partial.rename(target)
-        return name
+        except OSError:
+            # Another replica was first, and kept the same.
+            if not target.exists():
+                raise
+        return target.name
 
 
 def _load(folder: Path, name: str) -> Served:
