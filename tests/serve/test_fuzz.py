@@ -54,7 +54,7 @@ QUICK = settings(
     phases=[Phase.explicit, Phase.generate],
 )
 
-THOROUGH = settings(QUICK, max_examples=8, suppress_health_check=list(HealthCheck))
+THOROUGH = settings(QUICK, max_examples=5, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
