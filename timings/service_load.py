@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -284,11 +285,11 @@ def free_port() -> int:
 
 
 def start(command: list[str], port: int) -> subprocess.Popen[bytes]:
-    """Start a server and wait until it listens."""
+    """Start a server and wait until it answers; it listens a little earlier."""
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            urlopen(f"http://127.0.0.1:{port}/openapi.json", timeout=60).close()
             return process
         except OSError:
             if process.poll() is not None:

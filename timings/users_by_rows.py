@@ -4,9 +4,9 @@
 
 Answers come from `IBCL.predict_blocks`, as those of ``ibcl score --users`` do: everything is
 included, from the check of every preference to the last division. The bare side is the two matrix
-products alone, W (e ∘ p)ᵀ and W eᵀ, in single precision and in blocks that hold as many numbers.
-The two take turns, the fastest round of each counts in processor time on one thread, and a sample
-of the answers is compared with single models.
+products alone, W (e ∘ p)ᵀ and W eᵀ, in single precision and in blocks of as many numbers. The two
+take turns, the fastest round of each counts in processor time on one thread, and a sample of the
+answers is compared with single models.
 """
 
 from __future__ import annotations

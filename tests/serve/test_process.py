@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from browsers import serving, until
 from served_bases import grown, rows
 from typer.testing import CliRunner
 
 import ibcl
 from ibcl.cli import app
-from ibcl.serve import Client, ServiceError
+from ibcl.serve import Client, ServiceError, Settings, create_app
 
 COMMAND = [sys.executable, "-c", "from ibcl.cli import main; main()"]
 
@@ -77,7 +78,8 @@ def test_what_was_acknowledged_survives_a_kill(base, tmp_path):
         for writer in writers:
             writer.join()
     assert len(unsure) == 4
-    with running(base, *database) as (_, url), Client(url) as client:
+    settings = Settings(base, database=database[1])
+    with serving(create_app(settings)) as url, Client(url) as client:
         for user, preference in acknowledged.items():
             # The write under way when the server was killed may or may not have been made.
             if user not in unsure:
@@ -85,7 +87,8 @@ def test_what_was_acknowledged_survives_a_kill(base, tmp_path):
 
 
 def test_the_client_says_everything_the_service_can_do(base, tmp_path):
-    with running(base) as (process, url), Client(url) as client:
+    settings = Settings(base, poll=0.02)
+    with serving(create_app(settings)) as url, Client(url) as client:
         assert client.tasks().tasks == ["sci-fi", "horror"]
         client.set_preference("ann", {"horror": 1.0}, share_of_new_tasks=0.1)
         assert client.preference("ann").share_of_new_tasks == 0.1
@@ -108,38 +111,35 @@ def test_the_client_says_everything_the_service_can_do(base, tmp_path):
         assert ibcl.load_model(path).preference["sci-fi"] == 1.0
         first = client.tasks().version
         grown(base, 3)
-        deadline = time.monotonic() + 30
-        while len(client.tasks().tasks) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: len(client.tasks().tasks) == 3)
         assert client.activate(first) == first
         assert [v.active for v in client.versions().versions] == [True, False]
         assert client.activate() != first
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) in (0, -signal.SIGTERM)
-        lines = process.stderr.read().decode().splitlines()
-    assert json.loads(lines[0])["event"] == "serving"
-    assert all(json.loads(line)["event"] for line in lines)
 
 
 def run(*arguments: str):
     return CliRunner().invoke(app, arguments)
 
 
-def test_other_addresses_need_tokens(base):
+def test_other_addresses_need_tokens_and_the_log_is_json_lines_to_the_end(base):
     refused = run("serve", str(base), "--host", "0.0.0.0", "--port", "0")
     assert refused.exit_code == 2
     assert "ibcl token" in refused.stderr.splitlines()[-1]
     token = run("token", str(base), "--user", "ann").stdout.strip()
     listed = json.loads(run("token", str(base), "--list", "--json").stdout)["tokens"]
     assert [entry["user"] for entry in listed] == ["ann"]
-    with running(base, "--host", "0.0.0.0") as (_, url):
+    with running(base, "--host", "0.0.0.0") as (process, url):
         with Client(url) as stranger, pytest.raises(ServiceError, match="token"):
             stranger.tasks()
         with Client(url, token) as ann:
             ann.set_preference("ann", {"horror": 1.0})
             with pytest.raises(ServiceError, match="another user"):
                 ann.preference("bob")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
+        lines = process.stderr.read().decode().splitlines()
+    assert json.loads(lines[0])["event"] == "serving"
+    assert all(json.loads(line)["event"] for line in lines)
     assert run("token", str(base), "--revoke", listed[0]["id"]).exit_code == 0
     assert run("serve", str(base), "--host", "0.0.0.0", "--port", "0").exit_code == 2
 

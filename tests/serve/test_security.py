@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -142,6 +143,29 @@ def test_bodies_are_limited(base, body):
         )
         assert answer.status_code == 413
         assert client.put("/v1/users/ann/preference", json=EVEN).status_code == 200
+
+
+def test_a_caller_who_hangs_up_is_no_fault(client, caplog):
+    sent = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/predict",
+        "headers": [(b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+    }
+    with caplog.at_level(logging.INFO, logger="ibcl.serve"):
+        asyncio.run(client.app(scope, receive, send))
+    assert sent == []
+    (line,) = (json.loads(JsonLines().format(record)) for record in caplog.records)
+    assert (line["event"], line["status"]) == ("request", 499)
 
 
 def test_rows_and_preferences_are_limited(client):

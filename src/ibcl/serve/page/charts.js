@@ -85,7 +85,7 @@ const Charts = (() => {
 
   function axes(svg, box, x, y, settings) {
     const show = settings.format ?? percent;
-    for (const value of ticks(...x.range, box.width < 330 ? 3 : 6)) {
+    for (const value of ticks(...x.range, box.width < 330 ? 4 : 6)) {
       svg.append(node("line", { x1: x(value), x2: x(value), y1: box.top, y2: box.top + box.height, class: "grid" }),
         node("text", { x: x(value), y: box.top + box.height + 16, "text-anchor": "middle", class: "soft" }, show(value)));
     }

@@ -3,6 +3,8 @@
 
 const byId = (name) => document.getElementById(name);
 const percent = Charts.percent;
+// In tables, where numbers stand below each other.
+const aligned = (value) => `${(100 * value).toFixed(1)}%`;
 const POLL_MILLISECONDS = 1500;
 
 let token = sessionStorage.getItem("token") ?? "";
@@ -93,7 +95,7 @@ function cell(row, text, kind = "td", classes = "") {
 
 function head(table, titles) {
   const row = document.createElement("tr");
-  for (const title of titles) cell(row, title, "th").scope = "col";
+  for (const title of titles) cell(row, title, "th", title === "task" ? "text" : "").scope = "col";
   const made = document.createElement("thead");
   made.append(row);
   table.append(made);
@@ -106,10 +108,16 @@ async function measure(sliders, place, version) {
   const found = await post("/v1/explorer/measure", { preference, version });
   const milliseconds = performance.now() - begin;
   sliders.showScores(found.scores, overview.classes ? percent : Charts.plain);
-  place.textContent = found.weighted === null
-    ? "Start the service with --validation to see how good the model is on every task."
-    : `Weighted by this preference: ${overview.classes ? percent(found.weighted) : Charts.plain(found.weighted)}` +
-      `${overview.classes ? " right" : " R²"}; made and measured in ${milliseconds.toFixed(0)} ms.`;
+  if (found.weighted === null) {
+    place.textContent = "Start the service with --validation to see how good the model is on every task.";
+    return found;
+  }
+  const figure = document.createElement("strong");
+  figure.textContent = overview.classes ? aligned(found.weighted) : Charts.plain(found.weighted);
+  const words = document.createElement("span");
+  words.textContent = ` ${overview.classes ? "right" : "R²"}. Weighted by this preference; made and measured in ` +
+    `${milliseconds.toFixed(0)} ms.`;
+  place.replaceChildren(figure, words);
   return found;
 }
 
@@ -130,7 +138,7 @@ function showComparison(found, other) {
   head(table, ["task", "weight A", "weight B", "right A", "right B", "B − A"]);
   const a = first.preference(), b = second.preference();
   const body = document.createElement("tbody");
-  const show = overview.classes ? percent : Charts.plain;
+  const show = overview.classes ? aligned : Charts.plain;
   const line = (name, wa, wb, ra, rb) => {
     const row = document.createElement("tr");
     cell(row, name); cell(row, wa); cell(row, wb);
@@ -142,7 +150,7 @@ function showComparison(found, other) {
       difference > 0 ? "good" : difference < 0 ? "bad" : "");
     body.append(row);
   };
-  for (const task of overview.tasks) line(task, percent(a[task]), percent(b[task] ?? 0), found.scores[task], other.scores[task]);
+  for (const task of overview.tasks) line(task, aligned(a[task]), aligned(b[task] ?? 0), found.scores[task], other.scores[task]);
   line("weighted", "", "", found.weighted, other.weighted);
   table.append(body);
 }
@@ -234,8 +242,10 @@ async function showExamples() {
       const text = `${percent(value)}, between ${percent(lower)} and ${percent(upper)}`;
       const place = cell(row, "", "td", "interval wide");
       place.append(Charts.interval(lower, value, upper, text));
-      place.append(` ${percent(value)}`);
-      cell(row, `${percent(lower)} – ${percent(upper)}`);
+      const number = document.createElement("span");
+      number.textContent = aligned(value);
+      place.append(number);
+      cell(row, `${aligned(lower)} – ${aligned(upper)}`, "td", "interval wide");
     } else {
       cell(row, show(answer.predictions[k]));
       cell(row, `${Charts.plain(lower)} – ${Charts.plain(upper)}`);
