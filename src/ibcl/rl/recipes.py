@@ -248,10 +248,7 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     stages=_HALF_CHEETAH.stages[:2],
     combinations={"two tasks only": ("energy", "sprint")},
 )
-# As many updates for the two as for the one whose images are combined.
-_ANT_ONE_OF_TWO = replace(
-    _ANT_LEARNING, iterations=_ANT_LEARNING.iterations // 2, estimator=_ANT_UNMIRRORED
-)
+_ANT_ONE_OF_TWO = replace(_ANT_LEARNING, iterations=140, estimator=_ANT_UNMIRRORED)
 _ANT_TWO_TASKS = replace(
     _ANT,
     stages=(
