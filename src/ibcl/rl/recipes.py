@@ -248,7 +248,7 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     stages=_HALF_CHEETAH.stages[:2],
     combinations={"two tasks only": ("energy", "sprint")},
 )
-_ANT_ONE_OF_TWO = replace(_ANT_LEARNING, iterations=140, estimator=_ANT_UNMIRRORED)
+_ANT_ONE_OF_TWO = replace(_ANT_LEARNING, iterations=100, estimator=_ANT_UNMIRRORED)
 _ANT_TWO_TASKS = replace(
     _ANT,
     stages=(
