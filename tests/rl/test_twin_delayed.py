@@ -18,6 +18,7 @@ from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.policies import Perceptron, Policy
 from ibcl.rl.symmetry import Reflection, SignedPermutation
 from ibcl.rl.twin_delayed import TwinDelayed
+from ibcl.rl.variational import Objective, Variational
 
 SMALL = TwinDelayed(
     rounds=40,
@@ -226,13 +227,32 @@ def test_a_cap_and_a_base_shape_the_reward_of_each_place():
     anchors = (Anchor((1.0, 0.0), cap=(2.0, 9.0), base=(1.0, 0.0)), Anchor((0.0, 1.0), scale=2.0))
     family = Family(Perceptron((1, 1)), anchors)
     rewards = np.array([[[5.0, 3.0, 77.0]], [[5.0, 3.0, 77.0]]])
-    shaped = family.rewards(rewards, np.eye(2), np.zeros(3))
+    shaped = family.rewards(rewards, np.eye(2), np.zeros(3), np.ones((2, 1), dtype=bool))
     assert shaped.tolist() == [[1.0], [6.0]]
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_steps_after_the_end_of_an_episode_cost_no_base(taken):
+    anchors = (Anchor((1.0, 0.0), base=(5.0, 0.0)), Anchor((1.0, 0.0), base=(5.0, 0.0)))
+    settings = replace(SMALL, anchors=anchors, steps=3, updates=2, batch=2, reuse=2)
+    search = settings.search(Policy(1, 1, hidden=()), objectives=2, seed=0)
+    one, place = np.ones((1, 1), dtype=np.float32), np.array([[0.5, 0.5]], dtype=np.float32)
+    earned = np.array([[7.0, 0.0, 0.0]], dtype=np.float32)
+    for step in range(taken):
+        ends = np.array([step == taken - 1])
+        rows = search.multi_step.push(one, one, earned, one, ends, ends & False, place)
+    # The first step's transition is the longest, n steps or what there was of the episode.
+    search.replay.add(rows[np.argmin(rows[:, -4])][None])
+    objective = Objective(np.array([0.5, 0.5], np.float32), Variational(one[0], one[0]))
+    _, rewards = search._sample(objective, None, np.random.default_rng(0))
+    assert rewards == pytest.approx(2 * sum(0.8**step for step in range(taken)))
 
 
 def test_bad_input_gives_one_sentence():
     with pytest.raises(ValueError, match="reuse must divide updates"):
         TwinDelayed(updates=8, reuse=3)
+    with pytest.raises(ValueError, match="discount must lie between 0 and 1"):
+        TwinDelayed(discount=1.0)
     ibcrl = learner(TwoGoals)
     tasks = {"a": (0.0, 1.0), "b": (1.0, 0.0)}
     with pytest.raises(ValueError, match="needs TwinDelayed with as many anchors"):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.rl.policies import Floats, Perceptron
@@ -106,17 +107,21 @@ class Family:
         del place
         return features
 
-    def rewards(self, rewards: Floats, place: Floats, weights: Floats) -> Floats:
+    def rewards(
+        self, rewards: Floats, place: Floats, weights: Floats, earned: NDArray[np.bool_]
+    ) -> Floats:
         """Preferred rewards (rows, n) of reward vectors (rows, n, objectives).
 
         ``weights`` are those of a single task and may have more columns than there are objectives.
+        ``earned`` tells the steps (rows, n) that were taken; others are worth nothing, without a
+        base taken off.
         """
         if self.tasks == 1:
             return np.asarray(rewards @ weights)
         rewards = rewards[..., : self._weights.shape[1]]
         capped = np.minimum(rewards, (place @ self._caps)[:, None])
         capped -= (place @ self._bases)[:, None]
-        return np.asarray(np.einsum("rno,ro->rn", capped, place @ self._weights))
+        return np.asarray(np.einsum("rno,ro->rn", capped, place @ self._weights) * earned)
 
     def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
         """Return the prior of all tasks from one of each: side by side in one long vector."""

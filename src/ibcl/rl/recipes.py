@@ -214,13 +214,13 @@ _HALF_CHEETAH = Recipe(
 # q, because σ disturbs a gait as action noise does.
 _ANT_UNMIRRORED = TwinDelayed(fall_value=0.5, target_share=0.15)
 _ANT_LEARNING = BayesianPolicyGradient(
-    iterations=70,
+    iterations=380,
     estimator=replace(_ANT_UNMIRRORED, mirrored=True),
     action_std=(0.3, 0.15),
     rate=(1.0, 1.0, 0.1),
     kl_weight=1e-10,
     std_bounds=(2e-4, 1e-3),
-    score_every=10,
+    score_every=20,
     checkpoint_every=20,
 )
 _ANT = Recipe(
@@ -248,15 +248,12 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     stages=_HALF_CHEETAH.stages[:2],
     combinations={"two tasks only": ("energy", "sprint")},
 )
+_ANT_ONE_OF_TWO = replace(_ANT_LEARNING, iterations=100, estimator=_ANT_UNMIRRORED)
 _ANT_TWO_TASKS = replace(
     _ANT,
     stages=(
-        Stage("x-speed", (1.0, 0.0), replace(_ANT_LEARNING, estimator=_ANT_UNMIRRORED)),
-        Stage(
-            "y-speed",
-            (0.0, 1.0),
-            replace(_ANT_LEARNING, iterations=40, estimator=_ANT_UNMIRRORED),
-        ),
+        Stage("x-speed", (1.0, 0.0), _ANT_ONE_OF_TWO),
+        Stage("y-speed", (0.0, 1.0), _ANT_ONE_OF_TWO),
     ),
     combinations={"two tasks only": ("y-speed", "x-speed")},
 )

@@ -112,6 +112,8 @@ class TwinDelayed:
     def __post_init__(self) -> None:
         if self.updates % self.reuse:
             raise ValueError(f"reuse must divide updates ({self.updates}), {self.reuse} does not.")
+        if not 0 < self.discount < 1:
+            raise ValueError(f"discount must lie between 0 and 1, not be {self.discount}.")
 
     def family(self, policy: Policy) -> Family:
         """Return how the tasks share parameters."""
@@ -270,7 +272,9 @@ class TwinDelayedSearch:
             rows = Transitions(*(column[order] for column in rows))._replace(place=place)
         powers = settings.reward_scale * settings.discount ** np.arange(settings.steps)
         weights = np.append(objective.weights, -objective.trajectory_kl).astype(np.float32)
-        rewards = family.rewards(rows.rewards, rows.place, weights)
+        # A row of k steps is discounted by γ^k; half a step more or less is beyond rounding.
+        earned = rows.discount < settings.discount ** (np.arange(settings.steps) + 0.5)
+        rewards = family.rewards(rows.rewards, rows.place, weights, earned)
         return rows, np.asarray(rewards @ powers.astype(np.float32))
 
     def _targets(self, rows: Transitions, rewards: Floats, rng: np.random.Generator) -> Floats:
