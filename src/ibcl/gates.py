@@ -195,12 +195,12 @@ class Gate(nn.Module):
         if torch.compiler.is_compiling() or len(features) * self.whitened_means.numel() <= _BLOCK:
             return self._distances_at_once(features)
         rows = max(1, _BLOCK // self.whitened_means.numel())
-        return torch.cat([self._distances_at_once(part) for part in features.split(rows)])
+        return torch.cat([self._distances_at_once(part) for part in torch.split(features, rows)])
 
     def _distances_at_once(self, features: Tensor) -> Tensor:
         """The same of a quadratic gate, by one product for all components."""
         whitened = (features - self.origin) @ self.stacked_whitening
-        parts = whitened.unflatten(1, self.whitened_means.shape)
+        parts = whitened.reshape(-1, *self.whitened_means.shape)
         return (parts - self.whitened_means).square().sum(2)
 
     def forward(self, features: Tensor) -> Tensor:
