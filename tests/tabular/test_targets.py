@@ -143,10 +143,10 @@ def test_weights_that_make_no_sense(weights, words):
 
 def test_targets_take_nothing_but_what_they_are_and_never_change():
     for wrong in ({"classes": ("a", "b"), "more": 1}, {"classes": ["a", "b"]}):
-        with pytest.raises(ValueError, match="classes|more"):
+        with pytest.raises(ValueError, match=r"classes|more"):
             ClassTarget(**wrong)
     for wrong in ({"centre": "0", "scale": 1.0}, {"centre": 0.0, "scale": 1.0, "more": 1}):
-        with pytest.raises(ValueError, match="centre|more"):
+        with pytest.raises(ValueError, match=r"centre|more"):
             ValueTarget(**wrong)
     target = ClassTarget(classes=("a", "b"))
     with pytest.raises(ValueError, match="frozen"):
