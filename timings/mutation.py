@@ -86,7 +86,7 @@ TESTS: dict[str, list[str]] = {
     "store/manifest": ["store/test_manifest", "store/test_damage", "store/test_store"],
     "store/models": ["store/test_models"],
     "store/posteriors": ["store/test_compact", "store/test_store", "store/test_damage"],
-    "store/storage": ["store/test_compact", "store/test_store"],
+    "store/storage": ["store/test_places", "store/test_compact", "store/test_store"],
     "tabular/answers": ["estimator/test_estimator"],
     "tabular/columns": _TABULAR,
     "tabular/heads": [*_TABULAR, "estimator/test_estimator"],

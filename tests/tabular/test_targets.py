@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from ibcl.tabular import Schema, sample_weights
+from ibcl.tabular import ClassTarget, Schema, ValueTarget, sample_weights
 
 
 def fitted(y, **settings) -> Schema:
@@ -139,3 +139,17 @@ def test_weights_that_make_no_sense(weights, words):
         sample_weights([0, 1], weights)
     with pytest.raises(ValueError, match="class_weight"):
         sample_weights([0, 1], class_weight="heavy")
+
+
+def test_targets_take_nothing_but_what_they_are_and_never_change():
+    for wrong in ({"classes": ("a", "b"), "more": 1}, {"classes": ["a", "b"]}):
+        with pytest.raises(ValueError, match=r"classes|more"):
+            ClassTarget(**wrong)
+    for wrong in ({"centre": "0", "scale": 1.0}, {"centre": 0.0, "scale": 1.0, "more": 1}):
+        with pytest.raises(ValueError, match=r"centre|more"):
+            ValueTarget(**wrong)
+    target = ClassTarget(classes=("a", "b"))
+    with pytest.raises(ValueError, match="frozen"):
+        target.classes = ("c", "d")
+    with pytest.raises(ValueError, match="frozen"):
+        ValueTarget(centre=0.0, scale=1.0).scale = 2.0
