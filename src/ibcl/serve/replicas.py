@@ -119,13 +119,13 @@ def _start(settings: Settings, host: str, port: int, replicas: int) -> None:
         logging_config={"enable_access_log": False, "log_level": "WARNING"},
     )
     wrapped: Any = serve.ingress(application)()
-    serve.run(deployment(wrapped).bind(), name=_NAME, route_prefix="/", logging_config=None)
+    serve.run(deployment(wrapped).bind(), name=_NAME, route_prefix="/")
 
 
 def _stop() -> None:
     from ray import serve
 
-    serve.shutdown()
+    serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def build(settings: Settings) -> FastAPI:
