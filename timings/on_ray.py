@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import psutil
 import ray
 import torch
 from typer.testing import CliRunner
@@ -59,6 +58,8 @@ class Cost(NamedTuple):
 
 def cost(work: Callable[[], object]) -> Cost:
     """Measure work and every process it starts; on Ray, a cluster started and ended for it."""
+    import psutil  # Comes with Ray, and is found once that is imported.
+
     ray.shutdown()
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin, own = time.perf_counter(), time.process_time()

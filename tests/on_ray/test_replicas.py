@@ -33,7 +33,12 @@ WRITERS = 4
 def wait_for(what: Callable[[], object], process: Popen[str], seconds: float = 400) -> None:
     until = time.monotonic() + seconds
     while not what():
-        assert process.poll() is None, process.stderr.read()
+        if process.poll() is not None:
+            said = process.stderr.read()
+            if "did not start on this machine" in said:
+                # Ray gives its processes 20 seconds, which cannot be changed.
+                pytest.skip("the machine is too busy for Ray to start")
+            pytest.fail(said)
         assert time.monotonic() < until, "it takes too long"
         time.sleep(0.1)
 

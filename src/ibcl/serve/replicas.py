@@ -102,6 +102,7 @@ def run_replicas(settings: Settings, host: str, port: int, replicas: int, addres
 
 def _start(settings: Settings, host: str, port: int, replicas: int) -> None:
     from ray import serve
+    from ray.exceptions import RayError
 
     def application() -> FastAPI:
         return build(settings)
@@ -113,19 +114,25 @@ def _start(settings: Settings, host: str, port: int, replicas: int) -> None:
         health_check_period_s=_HEALTH_SECONDS,
         ray_actor_options={"num_cpus": 1},
     )
-    serve.start(
-        proxy_location="HeadOnly",
-        http_options={"host": host.strip("[]"), "port": port},
-        logging_config={"enable_access_log": False, "log_level": "WARNING"},
-    )
     wrapped: Any = serve.ingress(application)()
-    serve.run(deployment(wrapped).bind(), name=_NAME, route_prefix="/", logging_config=None)
+    try:
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={"host": host.strip("[]"), "port": port},
+            logging_config={"enable_access_log": False, "log_level": "WARNING"},
+        )
+        serve.run(deployment(wrapped).bind(), name=_NAME, route_prefix="/")
+    except RayError as error:
+        raise ValueError(
+            f"Ray Serve did not start on this machine ({type(error).__name__}); if others keep it "
+            "busy, try again later"
+        ) from None
 
 
 def _stop() -> None:
     from ray import serve
 
-    serve.shutdown()
+    serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def build(settings: Settings) -> FastAPI:
