@@ -80,7 +80,7 @@ def scores(driver, place="#sliders"):
     return texts(driver, f"{place} .score")
 
 
-def expected(base, shares):
+def expected(base, shares, written="{:g}%"):
     """Return what the library measures, as the page writes it."""
     learner = ibcl.load(base)
     model = learner.model(shares)
@@ -88,7 +88,7 @@ def expected(base, shares):
     for task in learner.tasks:
         frame, labels = films(task, 120, seed=7)
         shown.append(round(100 * np.mean(model.predict(frame) == np.array(labels)), 1))
-    return [f"{value:g}%" for value in shown]
+    return [written.format(value) for value in shown]
 
 
 def test_the_page_is_light_and_loads_nothing_from_elsewhere():
@@ -137,7 +137,8 @@ def test_two_preferences_are_compared(page, base):
     choose(page, 1)
     assert weights(page) == [100, 0]
     assert weights(page, "#sliders-second") == [50, 50]
-    wanted = list(zip(expected(base, [1.0, 0.0]), expected(base, [0.5, 0.5]), strict=True))
+    measured = (expected(base, shares, "{:.1f}%") for shares in ([1.0, 0.0], [0.5, 0.5]))
+    wanted = list(zip(*measured, strict=True))
     columns = (texts(page, f"#comparison tbody td:nth-child({n})")[:2] for n in (4, 5))
     assert list(zip(*columns, strict=True)) == wanted
     assert {"A", "B"} <= set(texts(page, "#front text"))

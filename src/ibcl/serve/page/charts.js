@@ -85,7 +85,7 @@ const Charts = (() => {
 
   function axes(svg, box, x, y, settings) {
     const show = settings.format ?? percent;
-    for (const value of ticks(...x.range, box.width < 330 ? 4 : 6)) {
+    for (const value of ticks(...x.range, box.width < 330 ? 5 : 6)) {
       svg.append(node("line", { x1: x(value), x2: x(value), y1: box.top, y2: box.top + box.height, class: "grid" }),
         node("text", { x: x(value), y: box.top + box.height + 16, "text-anchor": "middle", class: "soft" }, show(value)));
     }
@@ -132,11 +132,22 @@ const Charts = (() => {
     legend(place, settings.series.filter((one) => one.name));
   }
 
+  // Room for the names of rows, up to a part of the width; longer ones are cut, and shown whole on hovering.
+  const LETTER = 6.7;
+  const margin = (rows, width) => Math.min(0.46 * width, 14 + LETTER * Math.max(...rows.map((row) => row.length)));
+
+  function rowName(row, left, y) {
+    const most = Math.floor((left - 12) / LETTER);
+    const made = node("text", { x: left - 8, y, "text-anchor": "end" }, row.length > most ? `${row.slice(0, most - 1)}…` : row);
+    made.append(node("title", {}, row));
+    return made;
+  }
+
   // A row a name, with marks of every series along it.
   function dots(place, settings) {
     const all = settings.series.flatMap((one) => one.values);
     figure(place, settings.label, (width) => {
-      const left = Math.min(130, 0.34 * width), step = 30;
+      const left = margin(settings.rows, width), step = 30;
       const height = step * settings.rows.length + 62;
       const box = { left, top: 10, width: width - left - 22, height: step * settings.rows.length };
       const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, height });
@@ -144,7 +155,7 @@ const Charts = (() => {
       axes(svg, box, x, null, settings);
       settings.rows.forEach((row, k) => {
         const middle = box.top + step * (k + 0.5);
-        svg.append(node("text", { x: left - 8, y: middle + 4, "text-anchor": "end" }, row));
+        svg.append(rowName(row, left, middle + 4));
         for (const one of settings.series) {
           svg.append(mark(one.shape, x(one.values[k]), middle, 5, `${one.hollow ? "hollow" : one.fill} ${one.stroke}`, `${row}, ${one.name}: ${percent(one.values[k])}`));
         }
@@ -161,7 +172,7 @@ const Charts = (() => {
     const totals = settings.rows.map((_, k) => settings.series.map((one) => one.values[k]));
     const largest = Math.max(...totals.map((row) => (stacked ? row.reduce((a, b) => a + b, 0) : Math.max(...row))), 1e-12);
     figure(place, settings.label, (width) => {
-      const left = Math.min(160, 0.38 * width), thick = stacked ? 18 : 13;
+      const left = margin(settings.rows, width), thick = stacked ? 18 : 13;
       const step = (stacked ? thick : thick * settings.series.length) + 12;
       const height = step * settings.rows.length + 56;
       const box = { left, top: 6, width: width - left - 52, height: step * settings.rows.length };
@@ -170,7 +181,7 @@ const Charts = (() => {
       axes(svg, box, x, null, { format: show, ...settings });
       settings.rows.forEach((row, k) => {
         const top = box.top + step * k + 6;
-        svg.append(node("text", { x: left - 8, y: top + (step - 12) / 2 + 4, "text-anchor": "end" }, row));
+        svg.append(rowName(row, left, top + (step - 12) / 2 + 4));
         let begin = 0;
         settings.series.forEach((one, s) => {
           const value = one.values[k];
