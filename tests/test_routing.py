@@ -363,7 +363,7 @@ def test_moments_are_kept_where_they_are_worth_their_bytes():
     # Two scatters of 40² numbers beside 41 and 41 of rank one.
     assert not kept(40, 2, ibcl.DenseVI(rank=1))
     assert kept(40, 2, ibcl.DenseVI(rank=1), pooling=ibcl.Routed(gate="moments"))
-    assert kept(40, 3, ibcl.OneVsRestVI(rank=1))
+    assert kept(40, 3, ibcl.DenseVI(rank=1), likelihood="categorical")
     assert not kept(40, 3, pooling=ibcl.Routed(gate="evidence"))
     assert not kept(40, 2, pooling="evidence")
     assert kept(40, 2, ibcl.MeanFieldVI(epochs=1))
