@@ -332,11 +332,13 @@ def test_heads_may_be_pooled_by_the_barycentre(kind):
     torch.testing.assert_close(own[1], apart.knowledge.extremes("b")[0].mean)
 
 
-def gate_of_two_tasks(features: int, **settings) -> Gate:
-    made = ibcl.IBCL(ibcl.networks.linear(features), pooling=ibcl.Routed(**settings))
+def gate_of_two_tasks(features: int, *, shared: bool = True, **settings) -> Gate:
+    network = ibcl.networks.linear(features, 1 if shared else 4)
+    made = ibcl.IBCL(network, pooling=ibcl.Routed(**settings))
     for number in range(2):
         generator = torch.Generator().manual_seed(number)
-        made.learn(torch.randn(30, features, generator=generator), torch.arange(30) % 2)
+        labels = torch.arange(30) % 2 + (0 if shared else 2 * number)
+        made.learn(torch.randn(30, features, generator=generator), labels)
     return made.view.routes.gate
 
 
@@ -344,6 +346,7 @@ def test_classes_have_covariances_of_their_own_where_these_are_small_or_tasks_di
     assert taught("different classes").view.routes.gate.is_linear is False
     assert gate_of_two_tasks(4).is_linear is False
     assert gate_of_two_tasks(400).is_linear is True
+    assert gate_of_two_tasks(400, shared=False).is_linear is False
     assert gate_of_two_tasks(400, gate="classes").is_linear is False
     for kind in ("shared classes", "different classes"):
         asked = teach(learner(kind, pooling=ibcl.Routed(gate="moments")), kind)
