@@ -295,7 +295,7 @@ def test_a_batch_is_one_of_the_last_task_unless_it_is_told():
     assert streamed.knowledge.record("first").samples == 240
     with pytest.raises(ValueError, match="Unknown task"):
         streamed.extend(X, TASKS["first"], task="third")
-    with pytest.raises(ValueError, match="Unknown task"):
+    with pytest.raises(ValueError, match="Say with task= which task"):
         streamed.replace(X, TASKS["first"])
     chained = taught(continual=True)
     with pytest.raises(ValueError, match="learnt from its posteriors"):

@@ -211,7 +211,11 @@ class Gate(nn.Module):
         outside = torch.where(
             self.task[:, None] == torch.arange(self.tasks, device=scores.device), 0.0, -torch.inf
         )
-        return torch.logsumexp(scores[:, :, None] + outside.to(scores.dtype), 1)
+        parts = scores[:, :, None] + outside.to(scores.dtype)
+        # As torch.logsumexp, but written out: what runs exported models need not shift by itself,
+        # and then loses tasks that an input is far from.
+        largest = parts.amax(1, keepdim=True)
+        return torch.exp(parts - largest).sum(1).log() + largest[:, 0]
 
     def novelty(self, features: Tensor) -> Tensor:
         """Squared Mahalanobis distance to the nearest component, divided by the features' number.

@@ -232,4 +232,5 @@ def test_metrics_tell_what_happens(client):
     assert 'ibcl_requests_total{route="/v1/predict",status="200"} 1.0' in text
     assert "ibcl_rows_total 7.0" in text
     assert 'ibcl_preference_share{task="horror"} 1.0' in text
-    assert "ibcl_gate_drift 0.0" in text
+    drift = next(line for line in text.splitlines() if line.startswith("ibcl_gate_drift "))
+    assert float(drift.split()[1]) == pytest.approx(0.0, abs=1e-9)
