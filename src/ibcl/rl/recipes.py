@@ -248,7 +248,10 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     stages=_HALF_CHEETAH.stages[:2],
     combinations={"two tasks only": ("energy", "sprint")},
 )
-_ANT_ONE_OF_TWO = replace(_ANT_LEARNING, iterations=100, estimator=_ANT_UNMIRRORED)
+# As many updates for the two as for the one whose images are combined.
+_ANT_ONE_OF_TWO = replace(
+    _ANT_LEARNING, iterations=_ANT_LEARNING.iterations // 2, estimator=_ANT_UNMIRRORED
+)
 _ANT_TWO_TASKS = replace(
     _ANT,
     stages=(
