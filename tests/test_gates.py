@@ -243,3 +243,12 @@ def test_only_routed_models_have_a_gate():
         with pytest.raises(ValueError, match="Only routed models have a gate"):
             act(probes())
     assert ibcl.Routed().gate == "auto"
+
+
+@pytest.mark.parametrize("whitening", [(0, 0), (1, 0, 0), (1, 1), (3, 3)])
+def test_means_of_one_dimension_are_no_gate(whitening):
+    gate = linear_gate(moment_components(moments()[:1]), GateSettings(1.0, 0.1))
+    tensors = {name: getattr(gate, name)[:1] for name in GATE_TENSORS}
+    tensors |= {"means": torch.zeros(3), "whitening": torch.zeros(whitening)}
+    with pytest.raises(ValueError, match="for each of its 0 components"):
+        Gate(tensors, 1.0)

@@ -302,6 +302,14 @@ def test_a_batch_is_one_of_the_last_task_unless_it_is_told():
         chained.extend(X, TASKS["first"], task="first")
 
 
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_seeds_are_of_64_bits(seed):
+    assert ibcl.IBCL(ibcl.networks.linear(3), seed=seed).seed == seed
+    for beyond in (-(2**63) - 1, 2**64):
+        with pytest.raises(ValueError, match="at most 64 bits"):
+            ibcl.IBCL(ibcl.networks.linear(3), seed=beyond)
+
+
 def test_a_sample_of_weight_two_is_two_samples():
     weights = torch.arange(240) % 3 + 1
     weighted, repeated = learner(pooling="routed"), learner(pooling="routed")
