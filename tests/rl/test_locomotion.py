@@ -1,5 +1,8 @@
 """The PG-MORL problems, step by step against gymnasium and the written definition."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -175,3 +178,9 @@ def test_staggered_copies_reach_their_time_limits_at_different_steps():
     cheetah = make("mo-halfcheetah", copies=4)
     cheetah.reset(stagger=True)
     assert cheetah.elapsed.tolist() == [0, 125, 250, 375]
+
+
+def test_the_simulator_leaves_no_log_in_the_working_folder(tmp_path):
+    program = "from ibcl.rl.locomotion import half_cheetah_model; half_cheetah_model()"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    assert list(tmp_path.iterdir()) == []

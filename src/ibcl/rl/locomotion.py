@@ -11,6 +11,7 @@ Python's lock, hence ``threads`` copies really run at the same time.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,9 @@ except ImportError as error:  # pragma: no cover - depends on the installation
     ) from error
 
 STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+
+# MuJoCo would append its warnings to a file in whatever folder a program is started from.
+mujoco.set_mju_user_warning(logging.getLogger(__name__).info)
 
 
 @functools.cache
