@@ -310,3 +310,11 @@ def test_validation_of_too_many_parts_and_a_task_left_out_are_refused():
     with pytest.raises(ValueError, match="Say with task= which task"):
         made.replace(x, x[:, 0] > 0)
     assert made.tasks == ()
+
+
+def test_features_that_are_all_zero_have_a_prior_too():
+    learner = ibcl.IBCL(ibcl.networks.linear(2))
+    learner.learn(torch.zeros(12, 2), torch.arange(12) % 3 == 0, task="nothing to see")
+    probabilities = learner.model([1.0]).predict_proba(torch.zeros(1, 2))
+    # Between what was seen and what the prior says.
+    assert 1 / 3 < float(probabilities[0, 1]) < 1 / 2

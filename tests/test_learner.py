@@ -326,3 +326,13 @@ def test_a_learner_takes_up_only_what_says_how_it_was_learnt():
         ibcl.IBCL(ibcl.networks.linear(3)).restore(taught().knowledge, None)
     with pytest.raises(ValueError, match="task_incremental must be at least 1"):
         learner(task_incremental=0)
+
+
+def test_validation_is_a_pair_or_a_pair_with_weights():
+    made = ibcl.IBCL(ibcl.networks.linear(3))
+    for kept in ((X, TASKS["first"]), (X, TASKS["first"], torch.ones(len(X)))):
+        made.learn(X, TASKS["first"], task=str(len(kept)), validation=kept)
+    for wrong in ((X,), (X, TASKS["first"], torch.ones(len(X)), 1)):
+        with pytest.raises(ValueError, match=f"not {len(wrong)} values"):
+            made.learn(X, TASKS["first"], task="third", validation=wrong)
+    assert list(made.tasks) == ["2", "3"]
