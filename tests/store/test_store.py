@@ -14,7 +14,9 @@ from learners import KINDS, Normalised, assert_same_learner, files, learn, load,
 import ibcl
 from ibcl import store
 from ibcl.inference import InferenceResult
+from ibcl.networks import FlatNetwork
 from ibcl.store import storage as store_storage
+from ibcl.store.description import restore_frozen
 from ibcl.store.storage import LocalFolder
 
 
@@ -303,3 +305,13 @@ def test_predictions_of_a_loaded_learner_on_disk_read_only(tmp_path: Path) -> No
     finally:
         for path in (tmp_path, *tmp_path.rglob("*")):
             path.chmod(0o755)
+
+
+@pytest.mark.parametrize("change", [lambda t: t.double(), lambda t: t[:-1]])
+def test_a_buffer_of_another_type_or_of_another_shape_does_not_fit(change):
+    network = FlatNetwork(ibcl.networks.random_features(3, width=4))
+    tensors = network.frozen_state
+    name = next(iter(tensors))
+    with pytest.raises(ValueError, match=f"the buffer {name} has another shape or type"):
+        restore_frozen(network, {**tensors, name: change(tensors[name])})
+    restore_frozen(network, tensors)
