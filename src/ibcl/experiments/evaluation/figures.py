@@ -22,6 +22,8 @@ from ibcl.experiments.methods.registry import ALL_DATA, GROUPS
 _APART = 0.062
 
 # Points that are marked one by one; more of them are a curve.
+# Letters of all names of places on an axis that fit beside each other.
+_BESIDE_EACH_OTHER = 24
 _MARKED = 50
 
 
@@ -78,10 +80,8 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     elif panel.x == "task":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.lines and all(isinstance(x, str) for x in panel.lines[0].x):
-        longest = max(len(str(x)) for x in panel.lines[0].x)
-        axes.tick_params(
-            axis="x", labelrotation=30 if longest > 6 and len(panel.lines[0].x) > 3 else 0
-        )
+        letters = sum(len(str(x)) for x in panel.lines[0].x)
+        axes.tick_params(axis="x", labelrotation=30 if letters > _BESIDE_EACH_OTHER else 0)
     _name_lines(axes, panel)
 
 
