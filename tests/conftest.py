@@ -1,6 +1,9 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import settings
+from s3_buckets import start_server
 
 settings.register_profile("ibcl", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("ibcl")
@@ -10,3 +13,12 @@ settings.load_profile("ibcl")
 def _one_thread():
     """Test processes run side by side: each keeps to one core."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """Address of a real S3 server; skips where none is installed."""
+    server, url = start_server()
+    yield url
+    server.kill()
+    server.wait()

@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from learners import assert_same_learner, files, inputs, learn, load, make, rewrite
+from lossy import nested
 from pydantic import ValidationError
 
 import ibcl
@@ -234,13 +235,6 @@ def test_bases_come_before_what_is_built_on_them() -> None:
     for base in (second["sha256"], entry(3)["sha256"]):
         with pytest.raises(ValidationError, match="does not come before"):
             manifest(posteriors=[{**second, "base": base}])
-
-
-def nested(levels: int) -> Any:
-    value: Any = 0
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 LOSSY: dict[str, Any] = {

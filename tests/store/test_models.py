@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from learners import KINDS, Normalised, inputs, learn, make
+from lossy import nested
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -128,13 +129,6 @@ def test_a_model_file_carries_the_learners_metadata(tmp_path):
     learner.model([1.0]).save(tmp_path / "model.safetensors")
     loaded = ibcl.load_model(tmp_path / "model.safetensors")
     assert loaded.provenance()["metadata"] == {"classes": ["no", "yes"]}
-
-
-def nested(levels: int) -> Any:
-    value: Any = 0
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 LOSSY: dict[str, Any] = {

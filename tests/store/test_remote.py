@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -27,14 +26,6 @@ from ibcl.store.objects import connect
 from ibcl.store.storage import as_url
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server, url = start_server()
-    yield url
-    server.kill()
-    server.wait()
 
 
 @pytest.fixture(params=["memory", "s3"])

@@ -14,8 +14,6 @@ from safetensors.numpy import save
 
 from ibcl.files import write_atomically
 
-__all__ = ["Arrays", "Checkpoint", "write_atomically"]
-
 Arrays = dict[str, NDArray[Any]]
 
 

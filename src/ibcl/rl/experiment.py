@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from ibcl.callbacks import RunLog
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
+from ibcl.files import write_atomically
 from ibcl.progress import Bar, progress_bar
 from ibcl.rl.bayesian_policy_gradient import PolicyProgress
-from ibcl.rl.checkpoint import write_atomically
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Image, Recipe, Together

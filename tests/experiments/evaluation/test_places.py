@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from s3_buckets import new_bucket, start_server
+from s3_buckets import new_bucket
 from typer.testing import CliRunner
 
 from ibcl.cli import app
@@ -26,14 +25,6 @@ MEASURED = ["seconds", "total_seconds"]
 def cells() -> list[Cell]:
     quick = Protocol(preferences=2, samples=2, tasks=2)
     return [Cell("digits", contender("ibcl_evidence"), seed, quick) for seed in (0, 1)]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server, url = start_server()
-    yield url
-    server.kill()
-    server.wait()
 
 
 @pytest.fixture(params=["memory", "s3"])
