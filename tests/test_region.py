@@ -143,7 +143,7 @@ def test_a_mixture_has_no_ellipsoid():
 def test_of_simulated_linear_gaussian_tasks_the_region_holds_the_truth_as_often_as_it_says(tasks):
     """Frequentist coverage, averaged over the prior: exact where the posterior is.
 
-    How often logistic tasks do, which are approximated, timings/coverage.py says.
+    How often logistic tasks do, which are approximated, timings/frequentist_coverage.py says.
     """
     rng = np.random.default_rng(0)
     prior = ibcl.DiagonalGaussian(torch.zeros(3).double(), torch.ones(3).double())

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from ibcl.gaussians import DiagonalGaussian
@@ -110,6 +111,7 @@ def cpu_seconds(work: object, times: int) -> float:
 def main() -> None:
     """Print both times and their ratio."""
     torch.set_num_threads(1)
+    threadpool_limits(1, user_api="blas")
     rng = np.random.default_rng(0)
     settings = TwinDelayed(critic_warm_up=0)
     policy = Policy(FEATURES, ACTIONS, hidden=(128, 128), squashed=True)

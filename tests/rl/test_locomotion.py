@@ -10,7 +10,11 @@ gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("mujoco")
 
 from ibcl.rl.environments import make  # noqa: E402
-from ibcl.rl.locomotion import ant_xml  # noqa: E402
+from ibcl.rl.locomotion import (  # noqa: E402
+    ant_reward,
+    ant_reward_for_all_directions,
+    ant_xml,
+)
 
 STEPS = 60
 
@@ -172,6 +176,14 @@ def test_the_training_ant_is_the_scored_one_but_for_its_start():
     assert np.abs(yaws).max() <= 50 + 1e-9
     starts[:, [1, 4]] = [1, 0]
     np.testing.assert_array_equal(starts, scored.reset())
+
+
+def test_a_run_along_the_diagonal_is_rewarded_as_one_along_an_axis():
+    rng = np.random.default_rng(3)
+    speed, actions, anywhere = rng.uniform(0, 6, (20, 1)), rng.uniform(-1, 1, (20, 8)), None
+    diagonal = ant_reward_for_all_directions(speed / np.sqrt([2, 2]), anywhere, actions).mean(1)
+    axis = ant_reward(speed * [1, 0], anywhere, actions)[:, 0]
+    np.testing.assert_allclose(np.sqrt(2) * diagonal - axis, np.sqrt(2) - 1)
 
 
 def test_staggered_copies_reach_their_time_limits_at_different_steps():

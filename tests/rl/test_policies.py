@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_fronts import TwoGoals
 
+from ibcl.rl import kernels
 from ibcl.rl.policies import Normaliser, Perceptron, Policy
 
 
@@ -40,6 +41,43 @@ def test_gradients_are_autograds(sizes, batch, rows, seed):
     (hidden * torch.tensor(upstream)).sum().backward()
     np.testing.assert_allclose(activations[-1], hidden.detach().numpy(), atol=1e-12)
     np.testing.assert_allclose(ours, leaf.grad.numpy(), atol=1e-10)
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=2, max_size=4),
+    st.integers(1, 6),
+    st.booleans(),
+    st.integers(0, 10_000),
+)
+@settings(max_examples=30, deadline=None)
+def test_one_parameter_vector_for_many_rows_is_compiled_to_the_same(sizes, rows, squashed, seed):
+    rng = np.random.default_rng(seed)
+    network = Perceptron(tuple(sizes), squashed)
+    theta = rng.normal(size=network.dimension)
+    inputs, upstream = rng.normal(size=(rows, sizes[0])), rng.normal(size=(rows, sizes[-1]))
+    activations = network.forward(theta[None], inputs[None])
+    gradient = network.backward(theta[None], activations, upstream[None])[0]
+    single = [np.asarray(array, dtype=np.float32) for array in (theta, inputs, upstream)]
+    output, work = network.act(single[0], single[1])
+    np.testing.assert_allclose(output, activations[-1][0], atol=2e-5)
+    ours = network.gradient(single[0], single[1], work, single[2])
+    np.testing.assert_allclose(ours, gradient, atol=2e-4)
+
+
+def test_the_compiled_tanh_is_tanh_and_never_leaves_the_unit_interval():
+    x = np.linspace(-30, 30, 200_001, dtype=np.float32)[None]
+    values = x.copy()
+    kernels.tanh_of_sum(values, np.zeros(x.size, dtype=np.float32))
+    np.testing.assert_allclose(values, np.tanh(x.astype(np.float64)), atol=6e-7)
+    assert np.abs(values).max() <= 1
+    assert np.isnan(_tanh(np.nan))
+    assert _tanh(np.inf) == -_tanh(-np.inf) == pytest.approx(1)
+
+
+def _tanh(value):
+    values = np.array([[value]], dtype=np.float32)
+    kernels.tanh_of_sum(values, np.zeros(1, dtype=np.float32))
+    return float(values[0, 0])
 
 
 def test_each_row_of_parameters_acts_on_its_own_observation():

@@ -18,7 +18,9 @@ motor gear          gymnasium's                100
 ``mo-hopper-3obj`` has speed v_x + 1, height 10 (z − 1.25) + 1 and energy 1 − Σa², over at most 1000
 steps and without reset noise, but otherwise as in mo-gymnasium's ``mo-hopper-v5``.
 ``mo-ant-training`` is for training only: the same simulation, but episodes start at many yaws and
-end when the ant lies upside down. Any other name is looked up in gymnasium, then in mo-gymnasium.
+end when the ant lies upside down; ``mo-ant-all-directions`` also has effort at 1/√2 of its price,
+for what is learnt on the diagonal and turned to the axes, where speed counts √2 times as much. Any
+other name is looked up in gymnasium, then in mo-gymnasium.
 """
 
 from __future__ import annotations

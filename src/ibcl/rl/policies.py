@@ -14,7 +14,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.rl import kernels
 from ibcl.rl.environments import Environment
+from ibcl.rl.kernels import Single
 
 Floats = NDArray[np.floating]
 
@@ -86,6 +88,19 @@ class Perceptron:
                 gradient = gradient @ layers[index][0].swapaxes(1, 2)
                 gradient *= _tanh_slope(activations[index])
         return result
+
+    def act(self, theta: Single, inputs: Single) -> tuple[Single, Single]:
+        """Outputs (N, out) of one parameter vector for many inputs, and what `gradient` needs.
+
+        The compiled counterpart of `forward`, which is for many parameter vectors.
+        """
+        work = kernels.perceptron(np.array(self.sizes), self.squashed, theta, inputs)
+        return work[-len(inputs) * self.sizes[-1] :].reshape(len(inputs), -1), work
+
+    def gradient(self, theta: Single, inputs: Single, work: Single, upstream: Single) -> Single:
+        """∂L/∂θ of one parameter vector from ∂L/∂output (N, out)."""
+        sizes = np.array(self.sizes)
+        return kernels.perceptron_gradient(sizes, self.squashed, theta, inputs, work, upstream)
 
     def initial(self, rng: np.random.Generator, last: float = 0.01) -> Floats:
         """Draw starting parameters: N(0, 1/in) weights, the last layer's times ``last``."""

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from ibcl.rl.environments import Environment
 from ibcl.rl.family import Anchor, Family
@@ -207,12 +207,14 @@ class TwinDelayedSearch:
         self.prepare(q)
         mirror = _Mirror(sampler.environment, objective.weights) if settings.mirrored else None
         updates = 0
-        for _ in range(settings.rounds):
-            self._collect(q, objective, sampler, rng)
-            if len(self.replay) >= settings.updates * settings.batch:
-                self.learn(q, objective, mirror, rng)
-                updates += settings.updates
-            self.round += 1
+        # Networks this small gain nothing from a second thread, and lose by waiting for it.
+        with threadpool_limits(1, user_api="blas"):
+            for _ in range(settings.rounds):
+                self._collect(q, objective, sampler, rng)
+                if len(self.replay) >= settings.updates * settings.batch:
+                    self.learn(q, objective, mirror, rng)
+                    updates += settings.updates
+                self.round += 1
         return {"value": self.mean_value, "updates": float(updates)}
 
     def _collect(
@@ -281,16 +283,18 @@ class TwinDelayedSearch:
         """y, computed once for all rows of a round."""
         settings, family = self.settings, self.family
         places = rows.place[:: settings.batch]
-        theta = family.policies(np.repeat(self._target[None], len(places), axis=0), places)
-        following = family.actor_features(rows.following, rows.place)
-        blocks = following.reshape(len(places), settings.batch, -1)
-        actions = family.network.forward(theta, blocks)[-1].reshape(len(following), -1)
+        following = np.ascontiguousarray(family.actor_features(rows.following, rows.place))
+        actions = np.concatenate(
+            [
+                family.network.act(family.policies(self._target[None], place[None])[0], block)[0]
+                for place, block in zip(places, np.split(following, len(places)), strict=True)
+            ]
+        )
         noise = settings.target_noise * rng.standard_normal(actions.shape, dtype=np.float32)
         actions += np.clip(noise, -settings.noise_limit, settings.noise_limit)
         np.clip(actions, -1, 1, out=actions)
         seen = family.critic_features(rows.following, rows.place)
-        inputs = torch.from_numpy(np.concatenate([seen, actions], axis=1))
-        values = self.critics.target_values(inputs).numpy()
+        values = self.critics.target_values(np.concatenate([seen, actions], axis=1))
         self.mean_value += 0.01 * (float(values.mean()) - self.mean_value)
         values = np.where(rows.terminal[:, 0] > 0, settings.fall_value * self.mean_value, values)
         return np.asarray(rewards + rows.discount[:, 0] * values)
@@ -305,16 +309,16 @@ class TwinDelayedSearch:
         """Replay: one round's updates of critics, policy and targets."""
         settings, family = self.settings, self.family
         rows, rewards = self._sample(objective, mirror, rng)
-        targets = torch.from_numpy(self._targets(rows, rewards, rng))
+        targets = self._targets(rows, rewards, rng)
         seen = family.critic_features(rows.features, rows.place)
-        inputs = torch.from_numpy(np.concatenate([seen, rows.actions], axis=1))
+        inputs = np.concatenate([seen, rows.actions], axis=1)
         moves = self.round >= settings.critic_warm_up
         step = _PolicyStep.of(q, self._iterate, objective, rng)
         critic_rate = objective.rate * settings.critic_rate
         blocks = rng.permutation(len(inputs) // settings.batch)
         update = 0
         for _ in range(settings.reuse):
-            order = torch.from_numpy(rng.permutation(len(inputs)))
+            order = rng.permutation(len(inputs))
             shuffled, wanted = inputs[order], targets[order]
             for start in range(0, len(inputs), settings.batch):
                 block = slice(start, start + settings.batch)
@@ -333,27 +337,24 @@ class TwinDelayedSearch:
         """Move (μ, log σ) up the first critic and towards the prior, at the states of a block."""
         settings, family = self.settings, self.family
         features, place = rows.features[block], rows.place[block]
-        theta = family.policies((step.mean + step.shift)[None], place[:1])
-        activations = family.network.forward(theta, family.actor_features(features, place)[None])
-        means = activations[-1][0]
+        theta = family.policies((step.mean + step.shift)[None], place[:1])[0]
+        seen = np.ascontiguousarray(family.actor_features(features, place))
+        means, activations = family.network.act(theta, seen)
         actions = np.clip(means, -1, 1)
         tried = np.concatenate([family.critic_features(features, place), actions], axis=1)
-        slope = self.critics.slope(torch.from_numpy(tried), actions.shape[1])
+        slope = self.critics.slope(tried, actions.shape[1])
         if not family.network.squashed:
             # Beyond ±1 the environment clips: no gain from further out, only the way back.
             slope = np.where(np.abs(means) > 1, np.minimum(slope * np.sign(means), 0), slope)
             slope = slope * np.where(np.abs(means) > 1, np.sign(means), 1)
             slope = slope - settings.saturation * (means - actions)
-        gradient = family.network.backward(theta, activations, slope[None] * (-1 / len(features)))
-        gradient = family.gradient(gradient[0], place[0])
+        upstream = slope * np.float32(-1 / len(features))
+        gradient = family.network.gradient(theta, seen, activations, upstream)
+        gradient = family.gradient(gradient, place[0])
         by_log_std = step.shift * gradient + step.spread_pull
         gradient += step.pull * (step.mean - step.prior_mean)
-        self._mean_adam.step(
-            torch.from_numpy(step.mean), torch.from_numpy(gradient), rate * settings.actor_rate
-        )
-        self._std_adam.step(
-            torch.from_numpy(step.log_std), torch.from_numpy(by_log_std), rate * settings.std_rate
-        )
+        self._mean_adam.step(step.mean, gradient, rate * settings.actor_rate)
+        self._std_adam.step(step.log_std, by_log_std, rate * settings.std_rate)
 
 
 class _PolicyStep(NamedTuple):

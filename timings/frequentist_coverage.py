@@ -1,6 +1,6 @@
 """How often the highest density region holds the truth, on simulated tasks where it is known.
 
-    python timings/coverage.py --repetitions 400
+    python timings/frequentist_coverage.py --repetitions 400
 
 Credibility is a statement about q_w itself: the region holds 1 − α of its mass. This measures the
 frequentist question instead. Data are simulated again and again from known parameters, and each
