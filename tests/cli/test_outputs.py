@@ -107,7 +107,7 @@ def test_blocks_do_not_change_the_answers(succeed, knowledge_base, rain, ending,
     arguments = ("score", knowledge_base, f"rows.{ending}", "--users", "u.csv", "--out")
     succeed(*arguments, "whole.parquet")
     monkeypatch.setattr(tables.read_blocks, "__defaults__", ((), 7))
-    monkeypatch.setattr(predictions, "_BLOCK_NUMBERS", 20)
+    monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 20)
     succeed(*arguments, "blocks.parquet")
     order = ["user", "row"]
     whole, blocks = (
