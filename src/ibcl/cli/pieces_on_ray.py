@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -77,20 +78,24 @@ def stream(
     from rich.console import Console
     from rich.progress import track
 
+    context = ray.data.DataContext.get_current()
     # It would tell of its plans between the lines of the progress.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     # Whichever order they end in: their files have numbers.
     context.execution_options.preserve_order = False
-    done = ray.data.from_items(pieces, override_num_blocks=len(pieces)).map_batches(
-        work,
-        batch_size=None,
-        batch_format="pandas",
-        fn_args=(site,),
-        num_cpus=1,
-        ray_remote_args_fn=lambda: {"max_retries": RETRIES},
-    )
+    waiting = ray.data.from_items(pieces, override_num_blocks=len(pieces))
+    with warnings.catch_warnings():
+        # There is no other way to say max_retries, and pyproject.toml admits no Ray without it.
+        warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
+        done = waiting.map_batches(
+            work,
+            batch_size=None,
+            batch_format="pandas",
+            fn_args=(site,),
+            num_cpus=1,
+            max_retries=RETRIES,
+        )
     batches = done.iter_batches(batch_size=1, batch_format="numpy", prefetch_batches=0)
     console = Console(stderr=True)
     try:
