@@ -14,7 +14,7 @@ from ibcl.cli.preferences import Users
 from ibcl.gaussians import Gaussian
 from ibcl.tabular import Schema
 
-BLOCK_NUMBERS = 2**22
+BLOCK_NUMBERS = 2**20
 """Numbers of a block of many users' predictions, so that memory stays bounded."""
 
 

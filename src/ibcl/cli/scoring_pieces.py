@@ -21,7 +21,7 @@ from ibcl.tabular import Schema
 
 # A piece should take its worker seconds, so that what Ray does between two of them costs little:
 # it is up to so many of the blocks that are computed and written at once.
-_MOST_BLOCKS = 16
+_MOST_BLOCKS = 64
 # As long as every worker gets some, so that none is idle for long at the end.
 _PIECES_A_WORKER = 8
 
