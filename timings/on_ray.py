@@ -1,93 +1,96 @@
 """What Ray costs and carries: a grid on both engines, scores for users, and a million of them.
 
 Run it by hand: ``python timings/on_ray.py [grid] [scoring] [a_million_users]``; every figure is of
-this run and this machine. Both sides take turns, and every round of Ray starts a cluster of its
-own, which is part of what is counted.
+this run and this machine. Both sides take turns. Each is a command of its own, measured from
+outside from its first moment to its last: its imports, and Ray's start and own processes, are in
+it.
 
 Two ratios are printed. That of the clock is what one waits for, and on a machine that others use it
 depends on them. That of processor time is what one pays for: all seconds that any process of the
-work was computing, Ray's own processes included. Scores a processor-second are scores a second and
-core of a machine that has nothing else to do. The variables ROUNDS and SCORED_USERS shorten it.
+command was computing. Scores a processor-second are scores a second and core of a machine that has
+nothing else to do. The variables ROUNDS and SCORED_USERS (numbers with commas between them) change
+how long it takes; a million users' scores for a thousand items are 9 GB of Parquet, for a while
+twice, in FOLDER (one for temporary files by default).
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import ray
+import ray  # noqa: F401 (it brings psutil along, found once Ray is imported)
 import torch
-from typer.testing import CliRunner
 
 import ibcl
-from ibcl.cli import app
-from ibcl.experiments.engine import Engine, LocalEngine
-from ibcl.experiments.evaluation.contenders import contender
-from ibcl.experiments.evaluation.protocol import Protocol
-from ibcl.experiments.evaluation.runs import Cell, run_all
-from ibcl.experiments.ray_engine import RayEngine, connect
 
-WORKERS = 2
-CELLS = 12
+WORKERS = os.cpu_count() or 1
+SEEDS = 12
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-SCORED_USERS = int(os.environ.get("SCORED_USERS", "100000"))
+SCORED_USERS = [int(n) for n in os.environ.get("SCORED_USERS", "100000,1000000").split(",")]
 ITEMS = 1_000
 USERS = 1_000_000
 TASKS = 10
 
 
 class Cost(NamedTuple):
-    """What a piece of work took."""
+    """What a command took."""
 
     clock: float
     processor: float
     memory: float
-    """Largest peak of any process it started, in megabytes; zero without any."""
+    """Largest peak of any of its processes, in megabytes."""
 
 
-def cost(work: Callable[[], object]) -> Cost:
-    """Measure work and every process it starts; on Ray, a cluster started and ended for it."""
-    import psutil  # Comes with Ray, and is found once that is imported.
+def cost(*arguments: object) -> Cost:
+    """Run ``ibcl`` with some arguments, and measure it with every process it starts."""
+    import psutil
 
-    ray.shutdown()
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begin, own = time.perf_counter(), time.process_time()
-    work()
-    clock, processor = time.perf_counter() - begin, time.process_time() - own
+    begin = time.perf_counter()
+    program = [sys.executable, "-c", "from ibcl.cli import main; main()", *map(str, arguments)]
+    command = subprocess.Popen(
+        program, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    seconds: dict[int, float] = {}
     memory = 0.0
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            times = child.cpu_times()
-            processor += times.user + times.system
-            peak = next(
-                int(line.split()[1])
-                for line in Path(f"/proc/{child.pid}/status").read_text().splitlines()
-                if line.startswith("VmHWM")
-            )
-            memory = max(memory, peak / 2**10)
-    now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor += now.ru_utime + now.ru_stime - ended.ru_utime - ended.ru_stime
-    ray.shutdown()
-    return Cost(clock, processor, memory)
+    while command.poll() is None:
+        with suppress(psutil.Error):
+            root = psutil.Process(command.pid)
+            for each in [root, *root.children(recursive=True)]:
+                with suppress(psutil.Error, OSError, StopIteration):
+                    times = each.cpu_times()
+                    seconds[each.pid] = times.user + times.system
+                    memory = max(memory, peak(each.pid))
+        time.sleep(0.2)
+    clock = time.perf_counter() - begin
+    if command.returncode:
+        raise RuntimeError(command.communicate()[1])
+    return Cost(clock, sum(seconds.values()), memory)
 
 
-def in_turns(one: Callable[[int], object], other: Callable[[int], object]) -> list[list[Cost]]:
-    """Measure two ways of doing the same, one after the other, several times."""
-    found: list[list[Cost]] = [[], []]
+def peak(process: int) -> float:
+    """Return the most memory a process has had, in megabytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith("VmHWM"))
+
+
+def in_turns(*ways: Callable[[int], Cost]) -> list[list[Cost]]:
+    """Measure ways of doing the same, one after the other, several times."""
+    found: list[list[Cost]] = [[] for _ in ways]
     for number in range(ROUNDS):
-        for costs, way in zip(found, (one, other), strict=True):
-            costs.append(cost(partial(way, number)))
+        for costs, way in zip(found, ways, strict=True):
+            costs.append(way(number))
     return found
 
 
@@ -95,27 +98,16 @@ def median(costs: list[Cost], what: str) -> float:
     return statistics.median(getattr(each, what) for each in costs)
 
 
-def run(*arguments: object) -> None:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exit_code:
-        raise RuntimeError(result.output)
-
-
 def grid(folder: Path) -> None:
-    """The same cells on two workers of either engine, fresh processes both times."""
-    cells = [
-        Cell("digits", contender("oracle"), seed, Protocol(preferences=5, samples=2))
-        for seed in range(CELLS)
-    ]
+    """The same cells on as many workers of either engine."""
+    command = ("bench", "digits", "--methods", "oracle", "--seeds", SEEDS, "--samples", 2)
 
-    def on(name: str, engine: Engine, number: int) -> None:
-        outcomes = run_all(cells, folder / f"{name}-{number}", engine)
-        assert all(outcome.error is None for outcome in outcomes)
+    def on(engine: str, number: int) -> Cost:
+        places = ("--processes", WORKERS, "--output", folder / f"{engine}-{number}")
+        return cost(*command, *places, "--engine", engine)
 
-    local, on_ray = in_turns(
-        partial(on, "local", LocalEngine(WORKERS)), partial(on, "ray", RayEngine("", WORKERS))
-    )
-    print(f"grid of {CELLS} cells, {WORKERS} workers, median of {ROUNDS} rounds, Ray's start in it")
+    local, on_ray = in_turns(lambda n: on("local", n), lambda n: on("ray", n))
+    print(f"grid of {SEEDS} cells, {WORKERS} workers, median of {ROUNDS} rounds, whole commands")
     for what in ("clock", "processor"):
         one, other = median(local, what), median(on_ray, what)
         print(
@@ -132,43 +124,62 @@ def knowledge_base(folder: Path) -> None:
         table["y"] = np.where(x[:, task % 8] > task, "yes", "no")
         files.append(folder / f"task{task}.csv")
         table.to_csv(files[-1], index=False)
-    run("learn", folder / "kb", *files, "--label", "y", "--width", 64)
+    cost("learn", folder / "kb", *files, "--label", "y", "--width", 64)
     rows = pd.DataFrame(random.normal(size=(ITEMS, 8)), columns=[f"x{n}" for n in range(8)])
     rows.to_parquet(folder / "rows.parquet")
-    weights = random.dirichlet(np.ones(TASKS), SCORED_USERS)
-    users = pd.DataFrame(weights, columns=[f"task{n}" for n in range(TASKS)])
-    users.insert(0, "user", [f"user {n}" for n in range(SCORED_USERS)])
-    users.to_parquet(folder / "users.parquet")
+
+
+def users(folder: Path, number: int) -> Path:
+    weights = np.random.default_rng(1).dirichlet(np.ones(TASKS), number)
+    table = pd.DataFrame(weights, columns=[f"task{n}" for n in range(TASKS)])
+    table.insert(0, "user", [f"user {n}" for n in range(number)])
+    table.to_parquet(folder / f"users-{number}.parquet")
+    return folder / f"users-{number}.parquet"
 
 
 def scoring(folder: Path) -> None:
-    """Predictions a second and core, to Parquet, of the loop in this process and of Ray."""
-    command = ("score", folder / "kb", folder / "rows.parquet", "--users", folder / "users.parquet")
+    """Predictions a second and core, to Parquet, of the loop in one process and of Ray."""
+    command = ("score", folder / "kb", folder / "rows.parquet", "--users")
+    steady: list[float] = []
 
-    def loop(_: int) -> None:
-        run(*command, "--out", folder / "loop.parquet", "--force")
+    def loop(file: Path) -> Cost:
+        found = cost(*command, file, "--out", folder / "loop.parquet")
+        (folder / "loop.parquet").unlink()
+        return found
 
-    def on_ray(_: int) -> None:
-        connect(processes=WORKERS)
-        run(*command, "--out", folder / "ray.parquet", "--force", "--engine", "ray")
-        written.append(sorted(p.stat().st_mtime for p in (folder / "ray.parquet").iterdir()))
+    def on_ray(file: Path) -> Cost:
+        found = cost(*command, file, "--out", folder / "ray.parquet", "--engine", "ray")
+        parts = sorted(p.stat().st_mtime for p in (folder / "ray.parquet").iterdir())
+        steady.append((parts[-1] - parts[0]) * len(parts) / max(1, len(parts) - 1))
+        shutil.rmtree(folder / "ray.parquet")
+        return found
 
-    written: list[list[float]] = []
-    plain, cluster = in_turns(loop, on_ray)
-    numbers = SCORED_USERS * ITEMS
-    print(f"{numbers:,} scores to Parquet, {WORKERS} workers, median of {ROUNDS} rounds")
-    one, other = numbers / median(plain, "processor"), numbers / median(cluster, "processor")
-    print(f"  a processor-second: loop {one:,.0f}, ray {other:,.0f} with its start", end=" ")
-    print(f"and its own processes; ratio {other / one:.2f}")
-    one, other = numbers / median(plain, "clock"), numbers / median(cluster, "clock") / WORKERS
-    print(f"  a second and core by the clock: loop {one:,.0f}, ray {other:,.0f}", end=" ")
-    print(f"with its start; ratio {other / one:.2f}")
-    steady = statistics.median(
-        numbers * (len(parts) - 1) / len(parts) / (parts[-1] - parts[0]) / WORKERS
-        for parts in written
-    )
-    print(f"  from the first file to the last: ray {steady:,.0f}; ratio {steady / one:.2f}")
-    print(f"  largest process: {median(cluster, 'memory'):,.0f} MB", flush=True)
+    start = loop(users(folder, 1))
+    print(f"the loop's start: {start.clock:.1f} s, {start.processor:.1f} processor-seconds")
+    for number in SCORED_USERS:
+        file = users(folder, number)
+        steady.clear()
+        plain, cluster = in_turns(
+            lambda _, file=file: loop(file), lambda _, file=file: on_ray(file)
+        )
+        scores = number * ITEMS
+        print(f"{scores:,} scores to Parquet, {WORKERS} workers, median of {ROUNDS} rounds")
+        for what, cores in (("processor", 1), ("clock", WORKERS)):
+            one, other = median(plain, what), median(cluster, what) * cores
+            begun = one - getattr(start, what)
+            print(
+                f"  {what}, whole commands: loop {one:.1f} s, ray {other / cores:.1f} s;",
+                f"a second and core {scores / one:,.0f} and {scores / other:,.0f}: ratio",
+                f"{one / other:.2f}; to a loop that has started already {begun / other:.2f}",
+            )
+        seconds = statistics.median(steady) * WORKERS
+        begun = median(plain, "clock") - start.clock
+        print(
+            f"  clock, from the first file to the last: {scores / seconds:,.0f} a second and core;",
+            f"ratio to a loop that has started already {begun / seconds:.2f}",
+        )
+        memory = median(plain, "memory"), median(cluster, "memory")
+        print("  largest process: loop {:,.0f} MB, ray {:,.0f} MB".format(*memory), flush=True)
 
 
 def a_million_users(folder: Path) -> None:
@@ -177,22 +188,23 @@ def a_million_users(folder: Path) -> None:
     rows = pd.read_parquet(folder / "rows.parquet")
     random = np.random.default_rng(1)
     weights = random.dirichlet(np.ones(TASKS), USERS)
-    for users in (USERS // 10, USERS):
-        begin, seen = time.perf_counter(), 0
-        for block in learner.predict_blocks(rows, weights[:users], numbers=2**22):
+    for number in (USERS // 10, USERS):
+        begin, own, seen = time.perf_counter(), time.process_time(), 0
+        for block in learner.predict_blocks(rows, weights[:number], numbers=2**22):
             seen += block.shape[0] * block.shape[1]
-        seconds = time.perf_counter() - begin
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        seconds, processor = time.perf_counter() - begin, time.process_time() - own
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
         print(
-            f"{users:,} users × {ITEMS:,} items: {seen / seconds:,.0f} answers a second", end=", "
+            f"{number:,} users × {ITEMS:,} items: {seen / seconds:,.0f} answers a second,",
+            f"{seen / processor:,.0f} a processor-second, {seconds:.1f} s, peak {most:,.0f} MB",
+            flush=True,
         )
-        print(f"{seconds:.1f} s, peak {peak:,.0f} MB", flush=True)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     os.environ.setdefault("IBCL_THREADS", "1")
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("FOLDER")) as name:
         folder = Path(name)
         knowledge_base(folder)
         wanted = sys.argv[1:] or ["a_million_users", "grid", "scoring"]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.optimize import linprog
 from torch import Tensor
 
 from ibcl.gaussians import Distribution, Gaussian
@@ -86,6 +85,9 @@ class Mixture(Distribution):
         cost = np.array([[q.wasserstein(p) ** 2 for p in components] for q in ours.components])
         rows = np.kron(np.eye(cost.shape[0]), np.ones(cost.shape[1]))
         columns = np.kron(np.ones(cost.shape[0]), np.eye(cost.shape[1]))
+        # It takes most of a second to import, which not everybody needs.
+        from scipy.optimize import linprog
+
         plan = linprog(
             cost.ravel(),
             A_eq=np.vstack([rows, columns])[:-1],

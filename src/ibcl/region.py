@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
-from scipy.stats import chi2
 from torch import Tensor
 
 from ibcl.gaussians import LOG_TWO_PI, Distribution, Gaussian
@@ -61,7 +60,7 @@ class HighestDensityRegion:
     @cached_property
     def radius_squared(self) -> float:
         """Squared Mahalanobis radius of a Gaussian's ellipsoid: the χ²_D quantile at 1 − α."""
-        return float(chi2.ppf(1 - self.alpha, self._gaussian().dimension))
+        return float(_chi_squared_quantile(1 - self.alpha, self._gaussian().dimension))
 
     @cached_property
     def threshold(self) -> float:
@@ -133,7 +132,8 @@ class HighestDensityRegion:
         if uniform:
             radii = math.sqrt(self.radius_squared) * levels.pow(1 / dimension)
         else:
-            radii = torch.as_tensor(chi2.ppf(levels.numpy() * (1 - self.alpha), dimension)).sqrt()
+            shares = levels.numpy() * (1 - self.alpha)
+            radii = torch.as_tensor(_chi_squared_quantile(shares, dimension)).sqrt()
         return self.q.unwhiten((directions * radii[:, None]).to(self.q.mean.device))
 
     @cached_property
@@ -151,3 +151,10 @@ class HighestDensityRegion:
                 "no closed form."
             )
         return self.q
+
+
+def _chi_squared_quantile(share: float | np.ndarray, dimension: int) -> np.ndarray:
+    # It takes most of a second to import, which not everybody needs.
+    from scipy.stats import chi2
+
+    return np.asarray(chi2.ppf(share, dimension))

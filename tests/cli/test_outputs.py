@@ -96,6 +96,28 @@ def test_many_users_in_one_pass(succeed, knowledge_base, rain):
     )
 
 
+@pytest.mark.parametrize("classes", [[0, 1], [False, True], [2, 3, 5]])
+def test_many_users_with_the_same_name_and_classes_of_any_kind(succeed, classes, monkeypatch):
+    from ibcl.cli import predictions
+
+    frame = pd.DataFrame({"u": range(60)}, dtype=float)
+    frame["y"] = [classes[number * len(classes) // 60] for number in range(60)]
+    frame.to_parquet("t.parquet")
+    succeed("learn", "kb", "t.parquet", "--label", "y")
+    users = pd.DataFrame({"user": ["a", "b", "a", "c"], "t": [1.0] * 4})
+    users.to_csv("users.csv", index=False)
+    # Blocks of other users, and of fewer, go to the same file.
+    monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 3 * 60 * len(classes))
+    for name in ("s.csv", "s.parquet"):
+        succeed("score", "kb", "t.parquet", "--users", "users.csv", "--out", name)
+    scores = pd.read_parquet("s.parquet")
+    assert scores["user"].tolist() == [name for name in "abac" for _ in range(60)]
+    assert scores["row"].tolist() == [*range(1, 61)] * 4
+    expected = library.load("kb").model("t").predict(frame).tolist()
+    assert scores["prediction"].tolist() == expected * 4
+    pd.testing.assert_frame_equal(pd.read_csv("s.csv"), scores, check_dtype=False)
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_blocks_do_not_change_the_answers(succeed, knowledge_base, rain, ending, monkeypatch):
     from ibcl.cli import predictions, tables
@@ -107,7 +129,7 @@ def test_blocks_do_not_change_the_answers(succeed, knowledge_base, rain, ending,
     arguments = ("score", knowledge_base, f"rows.{ending}", "--users", "u.csv", "--out")
     succeed(*arguments, "whole.parquet")
     monkeypatch.setattr(tables.read_blocks, "__defaults__", ((), 7))
-    monkeypatch.setattr(predictions, "_BLOCK_NUMBERS", 20)
+    monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 20)
     succeed(*arguments, "blocks.parquet")
     order = ["user", "row"]
     whole, blocks = (

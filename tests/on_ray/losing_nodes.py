@@ -54,7 +54,7 @@ def pieces(cluster: Cluster, node: Any, folder: Path) -> None:
 
 def scores(cluster: Cluster, node: Any, folder: Path) -> None:
     """Lose a node while its worker writes scores; print whether they are those of one machine."""
-    predictions._BLOCK_NUMBERS = 200_000
+    predictions.BLOCK_NUMBERS = 200_000
     local = score(folder, "one.parquet", users="many")
     raylet = node.all_processes["raylet"][0].process.pid
 

@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("cluster")
 def test_scores_are_those_of_one_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # As large files would be cut, so are these.
-    monkeypatch.setattr(predictions, "_BLOCK_NUMBERS", 2_000)
+    monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 2_000)
     local = score(folder, "local.parquet")
     on_ray = score(folder, "ray.parquet", "--engine", "ray")
     pd.testing.assert_frame_equal(on_ray, local, check_exact=True)
@@ -37,7 +37,7 @@ def test_scores_are_those_of_one_machine(folder: Path, monkeypatch: pytest.Monke
 def test_a_worker_killed_while_it_scores_costs_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictions, "_BLOCK_NUMBERS", 200_000)
+    monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 200_000)
     local = score(folder, "all.parquet", users="many")
 
     def kill_one() -> psutil.Process:

@@ -8,11 +8,9 @@ from pathlib import Path
 from ibcl.cli.generating_pieces import Site, is_model, model_tables, pieces, write_models
 from ibcl.cli.knowledge_bases import load
 from ibcl.cli.output import count, emit
-from ibcl.cli.pieces_on_ray import check_folder, new_folder, stream
+from ibcl.cli.pieces_on_ray import check_folder, is_piece, new_folder, share, stream
 from ibcl.cli.preferences import read_users
-from ibcl.cli.scoring_pieces import is_piece
 from ibcl.cli.tables import check_output, table_writer
-from ibcl.store import packed
 
 
 def generate_as_table(
@@ -41,11 +39,9 @@ def generate_on_ray(
     learner = load(knowledge_base)
     users = read_users(preferences, learner.tasks)
     connect(address)
-    import ray
-
     begin = time.perf_counter()
     with new_folder(output, belongs) as folder:
-        site = Site(ray.put(packed(learner)), ray.put(users), folder, as_table)
+        site = Site(share(learner, users), folder, as_table)
         stream(write_models, pieces(len(users.names)), site, "Generating", quiet=as_json)
     _say(len(users.names), learner.network.dimension, begin, output, as_json)
 

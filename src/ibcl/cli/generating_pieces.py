@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 import ibcl
-from ibcl.cli.pieces_on_ray import whole_file
+from ibcl.cli.pieces_on_ray import Shared, file_name, opened, whole_file
 from ibcl.cli.preferences import Users
-from ibcl.cli.scoring_pieces import file_name
-from ibcl.store import model_bytes, unpacked
+from ibcl.cli.tables import parquet_writer
+from ibcl.store import model_bytes
 
 # Models that are made and written at once.
 _SLICE = 256
 
 
 class Site(NamedTuple):
-    """What every worker works with; the first two are in the object store once for all of them."""
+    """What every worker works with."""
 
-    contents: Any
-    """Reference to the packed knowledge base."""
-    users: Any
-    """Reference to the users."""
+    shared: Shared
     folder: Path
     """For the models."""
     as_table: bool
@@ -83,22 +79,14 @@ def _table(learner: ibcl.IBCL, users: Users, wanted: slice) -> pd.DataFrame:
 
 def write_models(batch: pd.DataFrame, site: Site) -> pd.DataFrame:
     """Write the models of each slice of a batch; what a worker of Ray does."""
-    learner, users = _opened(site)
+    learner, users = opened(site.shared)
     for number, begin, end in batch[["number", "begin", "end"]].to_numpy(dtype=int).tolist():
         if site.as_table:
-            with whole_file(site.folder / file_name(number)) as path:
-                _table(learner, users, slice(begin, end)).to_parquet(path, index=False)
+            target = site.folder / file_name(number)
+            with whole_file(target) as path, parquet_writer(path) as write:
+                write(_table(learner, users, slice(begin, end)))
         else:
             for position in range(begin, end):
                 name = model_name(position + 1, len(users.names))
                 learner.model(users.preferences[position]).save(site.folder / name)
     return batch[["number"]]
-
-
-@lru_cache(maxsize=1)
-def _opened(site: Site) -> tuple[ibcl.IBCL, Users]:
-    """Open the knowledge base once a process, which outlives the tasks it is given."""
-    import ray
-
-    contents, users = ray.get([site.contents, site.users])
-    return unpacked(contents), users

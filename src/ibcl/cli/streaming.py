@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ibcl.cli import predictions
 from ibcl.cli.knowledge_bases import load_tabular, text_columns
 from ibcl.cli.output import count, emit
-from ibcl.cli.predictions import predictions_of_many
 from ibcl.cli.preferences import read_users
 from ibcl.cli.tables import check_output, read_blocks, table_writer
 
@@ -21,7 +21,10 @@ def write_predictions_of_many(
     blocks = read_blocks(file, text_columns(schema))
     written = 0
     with table_writer(output, force) as write:
-        for block in predictions_of_many(learner, schema, blocks, *users):
+        tables = predictions.predictions_of_many(
+            learner, schema, blocks, users, predictions.BLOCK_NUMBERS
+        )
+        for block in tables:
             write(block)
             written += len(block)
     emit(

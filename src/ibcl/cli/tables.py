@@ -140,37 +140,83 @@ def check_output(
 @contextmanager
 def table_writer(path: Path, force: bool) -> Iterator[Callable[[pd.DataFrame], None]]:
     """Give a function that adds rows to a new file, which appears when all are written."""
-    with atomic_output(path, force) as beside, ExitStack() as opened:
-        open_file = _open_csv if path.suffix.lower() == ".csv" else _open_parquet
-        yield open_file(beside, opened)
+    open_writer = _csv_writer if path.suffix.lower() == ".csv" else parquet_writer
+    with atomic_output(path, force) as beside, open_writer(beside) as write:
+        yield write
 
 
-def _open_csv(path: Path, opened: ExitStack) -> Callable[[pd.DataFrame], None]:
-    file = opened.enter_context(path.open("w", newline="", encoding="utf-8"))
+@contextmanager
+def _csv_writer(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
+    with path.open("w", newline="", encoding="utf-8") as file:
 
-    def write(frame: pd.DataFrame) -> None:
-        # The names stand above the first rows.
-        frame.to_csv(file, index=False, header=file.tell() == 0, lineterminator="\n")
+        def write(frame: pd.DataFrame) -> None:
+            # The names stand above the first rows.
+            frame.to_csv(file, index=False, header=file.tell() == 0, lineterminator="\n")
 
-    return write
+        yield write
 
 
-def _open_parquet(path: Path, opened: ExitStack) -> Callable[[pd.DataFrame], None]:
+@contextmanager
+def parquet_writer(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """Give a function that adds rows to a Parquet file; categories come back as what they name."""
+    import pyarrow as pa
+
+    with ExitStack() as opened:
+        writer: Any = None
+        schema: Any = None
+
+        def write(frame: pd.DataFrame) -> None:
+            nonlocal writer, schema
+            if writer is None:
+                schema = _schema_of(frame)
+                writer = opened.enter_context(_open_parquet(path, schema))
+            block = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+            writer.write_table(block)
+
+        yield write
+
+
+def _schema_of(frame: pd.DataFrame) -> Any:
+    """Return the columns' types, with room for more categories than the first rows have."""
+    import pyarrow as pa
+
+    found = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    return pa.schema(
+        field.with_type(pa.dictionary(pa.int32(), field.type.value_type))
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in found
+    )
+
+
+def _open_parquet(path: Path, schema: Any) -> Any:
+    """Open a Parquet file for columns of whole numbers, texts and scores.
+
+    Whole numbers are written as differences and texts as numbers into a list of them. Scores hardly
+    repeat and are not searched for, so to look for repetitions among them, or to note the smallest
+    and largest, would take most of the time.
+    """
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    writer: Any = None
-    schema: Any = None
-
-    def write(frame: pd.DataFrame) -> None:
-        nonlocal writer, schema
-        if writer is None:
-            schema = pa.Schema.from_pandas(frame, preserve_index=False)
-            writer = opened.enter_context(ParquetWriter(path, schema.remove_metadata()))
-        block = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
-        writer.write_table(block.replace_schema_metadata(None))
-
-    return write
+    kinds = pa.types
+    whole = [field.name for field in schema if kinds.is_integer(field.type)]
+    texts = [
+        field.name
+        for field in schema
+        if any(
+            is_text(field.type)
+            for is_text in (kinds.is_dictionary, kinds.is_string, kinds.is_large_string)
+        )
+    ]
+    return ParquetWriter(
+        path,
+        schema,
+        store_schema=False,
+        use_dictionary=texts,
+        column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+        write_statistics=[*whole, *texts],
+    )
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -100,6 +100,9 @@ def connect(address: str = "", processes: int | None = None) -> None:
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
         # By default the workers let everything else on the machine go first.
         os.environ.setdefault("RAY_worker_niceness", "0")
+        # Nobody looks at the figures of a cluster that ends with its command, and has no dashboard.
+        os.environ.setdefault("RAY_enable_metrics_collection", "0")
+        os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
         try:
             ray.init(
                 # Whatever cluster the environment names: without an address it is this machine's.

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import qmc
 from torch import Tensor
 
 
@@ -108,6 +107,9 @@ def _by_legendre(mean: Tensor, std: Tensor) -> LogisticMoments:
 @cache
 def _standard_points(outputs: int) -> np.ndarray:
     """Fixed quasi-random standard normal points, mirrored so that odd moments vanish."""
+    # It takes most of a second to import, which not everybody needs.
+    from scipy.stats import qmc
+
     sobol = qmc.MultivariateNormalQMC(np.zeros(outputs), rng=np.random.default_rng(0))
     points = sobol.random(_POINTS // 2)
     return np.concatenate([points, -points])

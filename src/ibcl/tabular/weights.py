@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.utils.class_weight import compute_sample_weight
 
 from ibcl.tabular.values import Numbers, text_of
 
@@ -41,6 +40,9 @@ def sample_weights(
             raise ValueError(
                 f"class_weight must be 'balanced' or weights by class, not {class_weight!r}."
             )
+        # It takes most of a second to import, which not everybody needs.
+        from sklearn.utils.class_weight import compute_sample_weight
+
         factors = np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
     else:
         by_name = {text_of(key, "class"): value for key, value in class_weight.items()}
