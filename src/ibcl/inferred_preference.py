@@ -79,7 +79,10 @@ def infer_proportions(
         )
     if np.isnan(table).any() or (table == np.inf).any() or (table == -np.inf).all(1).any():
         raise ValueError("Every example needs a finite density under at least one task.")
-    counts = np.ones(len(table)) if sample_weight is None else np.asarray(sample_weight, float)
+    try:
+        counts = np.ones(len(table)) if sample_weight is None else np.asarray(sample_weight, float)
+    except (TypeError, ValueError):
+        counts = np.empty(0)
     if counts.shape != (len(table),) or not np.isfinite(counts).all() or (counts < 0).any():
         raise ValueError(
             f"sample_weight must be {len(table)} finite numbers that are not negative."

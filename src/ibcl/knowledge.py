@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -85,8 +86,10 @@ class KnowledgeBase:
             raise ValueError("A knowledge base needs at least one prior.")
         for prior in priors:
             priors[0].check_same_dimension(prior)
-        if not 0 <= d < math.inf:
-            raise ValueError(f"The distance threshold d must be finite and not negative, not {d}.")
+        if not isinstance(d, Real) or not 0 <= d < math.inf:
+            raise ValueError(
+                f"The distance threshold d must be finite and not negative, not {d!r}."
+            )
         self.priors = tuple(priors)
         self.d = float(d)
         self.continual = continual

@@ -439,17 +439,13 @@ class FlatNetwork:
 
     def check_inputs(self, x: Tensor) -> int:
         """Refuse inputs of a wrong shape with a clear sentence; returns the number of outputs."""
+        self.check_width(x)
         theta = self.initial_parameters(torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():
                 return self(theta, x[:1]).shape[1]
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            expected = (self.specification or {}).get("inputs")
-            reason = (
-                f"it needs rows of {expected} numbers"
-                if expected is not None
-                else str(error).splitlines()[0].rstrip(".")
-            )
+            reason = str(error).splitlines()[0].rstrip(".")
             raise ValueError(
                 f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
             ) from None
@@ -458,7 +454,10 @@ class FlatNetwork:
         """Refuse rows of another width than the network was built for, where it says one."""
         expected = (self.specification or {}).get("inputs")
         if expected is not None and x.shape[1:] != (expected,):
-            self.check_inputs(x)
+            raise ValueError(
+                f"The network cannot take inputs of shape {tuple(x.shape[1:])}: it needs rows of "
+                f"{expected} numbers."
+            )
 
     def _layers(self) -> list[nn.Module]:
         template = self.template
