@@ -194,3 +194,23 @@ def test_a_class_of_half_a_character_is_refused_in_a_sentence():
     for labels in (y, y.astype(object), y.tolist()):
         with pytest.raises(ValueError, match="not valid text and could not be read back"):
             ibcl.IBCLClassifier("linear").fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pd.DataFrame([[0.0, 1.0], [1.0, 0.0]], columns=["a", "a"]), "more than one column"),
+        (pd.DataFrame({"a": []}), "no rows"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ibcl.IBCLClassifier, ibcl.IBCLRegressor])
+def test_frames_that_cannot_be_learnt_from_are_refused_in_a_sentence(kind, frame, message):
+    with pytest.raises(ValueError, match=message):
+        kind().fit(frame, np.arange(len(frame)) % 2)
+
+
+def test_classes_that_are_truth_values_stay_so():
+    frame = pd.DataFrame({"a": [-2.0, -1.0, 1.0, 2.0]})
+    fitted = ibcl.IBCLClassifier().fit(frame, (frame.a > 0).astype("boolean"))
+    assert fitted.predict(frame).tolist() == [False, False, True, True]
+    assert fitted.classes_.dtype == bool
