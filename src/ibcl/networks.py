@@ -154,6 +154,8 @@ def random_features(
     _affordable(inputs, width, outputs)
     if not isinstance(skip, bool):
         raise ValueError(f"skip must be True or False, not {skip!r}.")
+    if not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
     specification = {
         "kind": "random_features",
         "inputs": inputs,
