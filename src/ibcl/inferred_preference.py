@@ -122,8 +122,6 @@ def _standard_deviations(
     simplex are Z u with orthonormal Z whose columns sum to 0, so the covariance is Z (ZᵀHZ)⁻¹ Zᵀ.
     """
     size = len(weights)
-    if size == 1:
-        return np.zeros(1)
     gradients = responsibilities / weights
     curvature = (gradients * counts[:, None]).T @ gradients + np.diag(prior / weights**2)
     basis = np.linalg.qr(np.column_stack([np.ones(size), np.eye(size)[:, 1:]]))[0][:, 1:]

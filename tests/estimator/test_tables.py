@@ -214,3 +214,23 @@ def test_classes_that_are_truth_values_stay_so():
     fitted = ibcl.IBCLClassifier().fit(frame, (frame.a > 0).astype("boolean"))
     assert fitted.predict(frame).tolist() == [False, False, True, True]
     assert fitted.classes_.dtype == bool
+
+
+def test_one_weight_for_all_samples_is_that_of_each():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 20)})
+    y = np.arange(20) % 2
+    alike, each = (
+        ibcl.IBCLClassifier(width=8).fit(frame, y, sample_weight=w) for w in (2.0, np.full(20, 2.0))
+    )
+    assert np.array_equal(alike.predict_proba(frame), each.predict_proba(frame))
+
+
+def test_many_preferences_answer_in_the_units_of_the_targets():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 30)})
+    fitted = ibcl.IBCLRegressor(width=8).fit(
+        frame, 1000 + 50 * frame.a, task=np.arange(30) % 2
+    )
+    matrix = np.array([[0.5, 0.5], [0.0, 1.0]])
+    found = fitted.learner_.predict_many(frame, matrix)
+    expected = [fitted.predict(frame, preference=w) for w in matrix]
+    np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-5)
