@@ -40,75 +40,26 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src" / "ibcl"
-_GAUSSIANS = ["gaussians/test_algebra", "gaussians/test_families", "test_pooling"]
-_LIKELIHOODS = ["likelihoods/test_likelihoods", "likelihoods/test_quadrature"]
-_INFERENCE = ["inference/test_dense", "inference/test_weights", "inference/test_one_vs_rest"]
-_TABULAR = ["tabular/test_schema", "tabular/test_targets", "estimator/test_tables"]
-# Tests in the order in which they most probably notice.
-TESTS: dict[str, list[str]] = {
-    "moments": ["test_moments"],
-    "gates": ["test_gates"],
-    "routing": ["test_routing", "test_many", "test_choices"],
-    "pooling/routed": ["test_routing", "test_gates", "test_many", "test_choices"],
-    "pooling/evidence": ["test_pooling", "test_learner", "test_routing"],
-    "pooling/rule": ["test_pooling", "test_learner", "test_many"],
-    "predictors": ["test_predictors", "test_routing", "test_learner"],
-    "many": ["test_many"],
-    "inferred_preference": ["test_inferred_preference"],
-    "choices": ["test_choices", "test_learner"],
-    "view": ["test_view", "test_many", "test_inferred_preference", "test_learner"],
-    "model": ["test_model", "test_learner", "test_routing", "test_predictors"],
-    "learner": ["test_learner", "test_view", "test_routing", "test_choices", "test_many"],
-    "learning": ["test_learner", "test_routing", "test_choices"],
-    "generation": ["test_view", "test_model", "test_routing"],
-    "knowledge": ["test_knowledge", "test_pooling", "test_revision", "test_learner"],
-    "region": ["test_region"],
-    "preference": ["test_preference"],
-    "revision": ["test_revision", "test_routing"],
-    "networks": ["test_networks", "test_learner", "test_choices"],
-    "mixture": ["test_mixture"],
-    "closed_form": ["test_model", "estimator/test_estimator"],
-    "uncertainty": ["test_uncertainty"],
-    "tasks": ["test_tasks", "test_learner"],
-    "names": ["test_names"],
-    "memory": ["test_memory"],
-    "gaussians/distribution": _GAUSSIANS,
-    "gaussians/natural": _GAUSSIANS,
-    "gaussians/diagonal": _GAUSSIANS,
-    "gaussians/dense": [*_GAUSSIANS, "store/test_compact"],
-    "gaussians/low_rank": [*_GAUSSIANS, "store/test_compact"],
-    "gaussians/block_diagonal": [*_GAUSSIANS, "store/test_compact"],
-    "gaussians/independent": _GAUSSIANS,
-    "likelihoods/likelihood": _LIKELIHOODS,
-    "likelihoods/bernoulli": _LIKELIHOODS,
-    "likelihoods/categorical": _LIKELIHOODS,
-    "likelihoods/one_vs_rest": [*_LIKELIHOODS, "inference/test_one_vs_rest"],
-    "likelihoods/normal": _LIKELIHOODS,
-    "likelihoods/poisson": _LIKELIHOODS,
-    "likelihoods/quadrature": _LIKELIHOODS,
-    "likelihoods/registry": [*_LIKELIHOODS, "test_choices"],
-    "inference/dense": _INFERENCE,
-    "inference/head": _INFERENCE,
-    "inference/marginal_likelihood": ["inference/test_marginal_likelihood"],
-    "inference/mean_field": ["inference/test_mean_field", "inference/test_weights"],
-    "inference/one_vs_rest": ["inference/test_one_vs_rest", *_INFERENCE],
-    "inference/reparametrisation": ["inference/test_mean_field", "inference/test_weights"],
-    "inference/sites": _INFERENCE,
-    "files": ["store/test_files", "store/test_faults"],
-    "store/description": ["store/test_store", "store/test_manifest", "store/test_models"],
-    "store/manifest": ["store/test_manifest", "store/test_damage", "store/test_store"],
-    "store/models": ["store/test_models"],
-    "store/posteriors": ["store/test_compact", "store/test_store", "store/test_damage"],
-    "store/storage": ["store/test_places", "store/test_compact", "store/test_store"],
-    "tabular/answers": ["estimator/test_estimator"],
-    "tabular/columns": _TABULAR,
-    "tabular/heads": [*_TABULAR, "estimator/test_estimator"],
-    "tabular/schema": _TABULAR,
-    "tabular/tables": _TABULAR,
-    "tabular/targets": ["tabular/test_targets", "tabular/test_schema"],
-    "tabular/values": _TABULAR,
-    "tabular/weights": [*_TABULAR, "estimator/test_estimator"],
-}
+# The core and its tests lie here, but for what needs a server, another process or a log.
+FOLDERS = ("", "pooling/", "gaussians/", "likelihoods/", "inference/", "store/", "tabular/")
+TESTS = (*FOLDERS, "estimator/")
+LEFT_OUT = {"__init__", "callbacks", "progress", "objects", "remote"}
+LEFT_OUT |= {f"test_{name}" for name in ("callbacks", "devices", "import", "killed", "layers")}
+LEFT_OUT |= {f"test_{name}" for name in ("logging", "remote", "threads", "wheel")}
+
+
+def _names(root: Path, folders: tuple[str, ...], pattern: str) -> list[str]:
+    """Return the names of Python files in these folders, without those left out."""
+    return [
+        f"{folder}{path.stem}"
+        for folder in folders
+        for path in sorted((root / folder).glob(pattern))
+        if path.stem not in LEFT_OUT
+    ]
+
+
+MODULES = _names(SOURCES, FOLDERS, "*.py")
+FILES = _names(ROOT / "tests", TESTS, "test_*.py")
 COMPARISONS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -130,6 +81,8 @@ OPERATORS = {
     ast.FloorDiv: ast.Div,
     ast.Pow: ast.Mult,
 }
+# Functions to which the order of their arguments means nothing.
+SYMMETRIC = {"min", "max", "minimum", "maximum", "equal", "allclose", "hypot"}
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 NAMES |= {"argmax": "argmin", "argmin": "argmax", "amax": "amin", "floor": "ceil", "ceil": "floor"}
 NAMES |= {"zeros": "ones", "zeros_like": "ones_like", "new_zeros": "new_ones", "sum": "mean"}
@@ -186,7 +139,9 @@ def _other_variants(node: ast.AST) -> Iterator[ast.AST]:
         changed.ops = [TURNED[type(changed.ops[0])](), *changed.ops[1:]]
         yield changed
     elif isinstance(changed, ast.Call) and len(changed.args) > 1:
-        if not any(isinstance(argument, ast.Starred) for argument in changed.args[:2]):
+        name = ast.unparse(changed.func).split(".")[-1]
+        starred = any(isinstance(argument, ast.Starred) for argument in changed.args[:2])
+        if not starred and name not in SYMMETRIC:
             changed.args = [changed.args[1], changed.args[0], *changed.args[2:]]
             yield changed
     elif isinstance(changed, ast.Name) and changed.id in NAMES:
@@ -259,6 +214,12 @@ def changes_of(module: str, kind: str) -> list[Change]:
     ]
 
 
+def changes_at(place: str, kind: str) -> list[Change]:
+    """Every change of a module, or of one line of it: ``"gates"``, ``"gates:120"``."""
+    module, _, line = place.partition(":")
+    return [change for change in changes_of(module, kind) if line in ("", str(change.line))]
+
+
 def _nodes(tree: ast.AST, path: Steps) -> list[ast.AST]:
     """Return the nodes on a way, from the root on."""
     found = [tree]
@@ -329,9 +290,9 @@ class Record:
         self.files: dict[str, dict[str, Any]] = (
             json.loads(path.read_text()) if path.exists() else {}
         )
-        names = [str(Path("tests") / f"{name}.py") for names in TESTS.values() for name in names]
-        documents = [str(Path("src") / "ibcl" / f"{module}.py") for module in TESTS]
-        self.names = [*dict.fromkeys(names), *documents]
+        # Examples in docstrings are tests too.
+        examples = [f"src/ibcl/{module}.py" for module in MODULES]
+        self.names = [*(f"tests/{name}.py" for name in FILES), *examples]
 
     def missing(self) -> list[str]:
         """Return the files of tests that are not recorded as they are."""
@@ -340,15 +301,17 @@ class Record:
         ]
 
     def complete(self) -> None:
-        """Run, in a process of its own, the tests that are not recorded."""
+        """Run, in a process of its own, the tests of changed files that are not recorded."""
         missing = {name: _digest(name) for name in self.missing()}
         if missing:
-            recorder = _Recorder()
+            known = {name: self.files.get(name, {}).get("tests", {}) for name in missing}
+            recorder = _Recorder({test for tests in known.values() for test in tests})
             child = os.fork()
             if child == 0:
                 _pytest(list(missing), recorder)
                 for name, digest in missing.items():
-                    self.files[name] = {"digest": digest, "tests": recorder.tests[name]}
+                    tests = {**known[name], **recorder.tests[name]}
+                    self.files[name] = {"digest": digest, "tests": tests}
                 self.path.write_text(json.dumps(self.files))
                 os._exit(0)
             os.waitpid(child, 0)
@@ -372,9 +335,7 @@ class Record:
                 if lines and (not inside or not words.isdisjoint(lines)):
                     functions[test.split("[")[0]].append((found["seconds"], test))
         rounds = sorted(
-            (turn, *case)
-            for cases in functions.values()
-            for turn, case in enumerate(sorted(cases))
+            (turn, *case) for cases in functions.values() for turn, case in enumerate(sorted(cases))
         )
         chosen, total = [], 0.0
         for _, seconds, test in rounds:
@@ -397,14 +358,15 @@ def _words(change: Change) -> set[str]:
 
 
 class _Recorder:
-    """A plugin of pytest that writes down which lines each test runs."""
+    """A plugin of pytest that writes down which lines each test runs, but for those known."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: set[str]) -> None:
+        self.known = known
         self.tests: dict[str, dict[str, Any]] = defaultdict(dict)
         self._lines: dict[str, set[int]] = defaultdict(set)
-        self._wanted = {str(SOURCES / f"{module}.py"): module for module in TESTS}
+        self._wanted = {str(SOURCES / f"{module}.py"): module for module in MODULES}
         self._texts = {
-            module: (SOURCES / f"{module}.py").read_text().splitlines() for module in TESTS
+            module: (SOURCES / f"{module}.py").read_text().splitlines() for module in MODULES
         }
 
     def _trace(self, frame: FrameType, *_: object) -> Any:
@@ -421,6 +383,9 @@ class _Recorder:
 
     def _text(self, module: str, numbers: set[int]) -> list[str]:
         return sorted({self._texts[module][number - 1].strip() for number in numbers})
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self.known]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -576,7 +541,7 @@ def _import_the_rest() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modules", nargs="*", default=list(TESTS), help="of src/ibcl")
+    parser.add_argument("modules", nargs="*", default=MODULES, help="of src/ibcl, or module:line")
     parser.add_argument("--changes", type=int, default=40, help="how many to try")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=KINDS, default="both", help="of changes")
@@ -587,7 +552,7 @@ def main() -> None:
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
     # As many of each module, in turn, so that large ones do not hide the small.
-    pools = [changes_of(module, arguments.kind) for module in arguments.modules or TESTS]
+    pools = [changes_at(place, arguments.kind) for place in arguments.modules]
     if arguments.quick:
         pools = [[change for change in pool if _function_of(change)] for pool in pools]
     for pool in pools:

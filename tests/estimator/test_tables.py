@@ -227,9 +227,7 @@ def test_one_weight_for_all_samples_is_that_of_each():
 
 def test_many_preferences_answer_in_the_units_of_the_targets():
     frame = pd.DataFrame({"a": np.linspace(-1, 1, 30)})
-    fitted = ibcl.IBCLRegressor(width=8).fit(
-        frame, 1000 + 50 * frame.a, task=np.arange(30) % 2
-    )
+    fitted = ibcl.IBCLRegressor(width=8).fit(frame, 1000 + 50 * frame.a, task=np.arange(30) % 2)
     matrix = np.array([[0.5, 0.5], [0.0, 1.0]])
     found = fitted.learner_.predict_many(frame, matrix)
     expected = [fitted.predict(frame, preference=w) for w in matrix]

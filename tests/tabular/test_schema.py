@@ -327,7 +327,7 @@ def spoilt(schema: Schema, *path: object, value: object) -> dict[str, object]:
         (("columns", 0, "centre"), True),
         (("columns", 0, "name"), None),
         (("columns", 0, "name"), "rooms"),
-        (("columns", 0, "name"), "x" * 5000),
+        (("columns", 0, "name"), "x" * 4097),
         (("columns", 0, "kind"), "pickled"),
         (("columns", 0, "more"), 1),
         (("columns", 0, "indicator"), 1),
@@ -349,6 +349,21 @@ def spoilt(schema: Schema, *path: object, value: object) -> dict[str, object]:
 def test_hostile_descriptions_are_refused(schema, path, value):
     with pytest.raises(ValueError, match="describes no schema"):
         Schema.from_description(spoilt(schema, *path, value=value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("columns", 0, "name"), "x" * 4096),
+        (("columns", 0, "scale"), 1e-300),
+        (("columns", 3, "categories"), [str(i) for i in range(1000)]),
+        (("columns", 3, "categories"), ["a"]),
+        (("target", "classes"), [-(2**63), 2**64 - 1]),
+    ],
+)
+def test_descriptions_up_to_the_bounds_come_back(schema, path, value):
+    description = spoilt(schema, *path, value=value)
+    assert repr(Schema.from_description(description).description()) == repr(description)
 
 
 @pytest.mark.parametrize("description", [None, [], "x", 1, {}, {"columns": {}}])
