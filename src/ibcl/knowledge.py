@@ -15,9 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,7 +86,7 @@ class KnowledgeBase:
             raise ValueError("A knowledge base needs at least one prior.")
         for prior in priors:
             priors[0].check_same_dimension(prior)
-        if not isinstance(d, Real) or not 0 <= d < math.inf:
+        if not isinstance(d, int | float | np.number) or not 0 <= d < math.inf:
             raise ValueError(
                 f"The distance threshold d must be finite and not negative, not {d!r}."
             )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 TOLERANCE = 1e-6
 
@@ -224,7 +224,7 @@ def _compositions(total: int, parts: int) -> Iterator[list[int]]:
             yield [first, *rest]
 
 
-def preference_matrix(values: ArrayLike | Sequence[Any], tasks: Sequence[str]) -> NDArray[Any]:
+def preference_matrix(values: Any, tasks: Sequence[str]) -> NDArray[Any]:
     """Read many preferences at once; the result has shape (n, tasks)."""
     pandas = sys.modules.get("pandas")
     table = pandas is not None and isinstance(values, pandas.DataFrame)

@@ -48,10 +48,7 @@ def maximise_marginal_likelihood(
     scale = squares / n if std is None else np.full(len(ratio), std**2)
     scale = np.maximum(scale, 1e-6)
     losses = (
-        n * np.log(scale)
-        + np.log(variances).sum(1)
-        + (n - rank) * np.log(ratio)
-        + squares / scale
+        n * np.log(scale) + np.log(variances).sum(1) + (n - rank) * np.log(ratio) + squares / scale
     )
     best = int(np.argmin(losses))
     return float(np.sqrt(scale[best])), float(np.sqrt(scale[best] * ratio[best]))
