@@ -435,6 +435,8 @@ def test_tensors_and_masked_arrays_are_tables_by_position():
 def test_a_table_needs_rows_and_names_of_whole_characters():
     with pytest.raises(ValueError, match="no rows"):
         Schema.fit(homes()[:0], [])
+    with pytest.raises(ValueError, match="no columns"):
+        Schema.fit(homes()[[]], labels())
     with pytest.raises(ValueError, match="character"):
         Schema.fit(pd.DataFrame({"a\ud800": [1, 2]}), [0, 1])
 
