@@ -21,8 +21,9 @@ from kinds import TASKS, inputs, labels, learner, probes, task, taught, teach
 
 
 def features_and_labels(number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    x = inputs(number).double()
-    return x, labels("different classes", number, inputs(number))
+    """Tasks of different sizes, which say nothing of how probable each task is."""
+    x = inputs(number, size=40 + 20 * number)
+    return x.double(), labels("different classes", number, x)
 
 
 def moments() -> list[Moments]:

@@ -80,8 +80,11 @@ def test_blocks_within_the_processors_cache_do_not_show(monkeypatch):
     torch.testing.assert_close(learnt.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
     single = taught("binary", "evidence")
     whole = single.predict_many(X, matrix)
-    monkeypatch.setattr(many, "_MODEL_NUMBERS", 2 * 2 * len(X))
-    torch.testing.assert_close(single.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
+    for numbers in (2 * 2 * len(X), 1):
+        monkeypatch.setattr(many, "_MODEL_NUMBERS", numbers)
+        monkeypatch.setattr(many, "_CACHED_NUMBERS", numbers)
+        torch.testing.assert_close(single.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
+        assert len(learnt.predict_many(X, matrix)) == len(matrix)
 
 
 @each_way

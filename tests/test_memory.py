@@ -114,3 +114,9 @@ def test_features_are_refused_before_they_are_computed(machine):
     learner = IBCL(networks.random_features(2, 20), inference=MeanFieldVI(epochs=1))
     machine(limit=str(2**12))
     learner.learn(torch.randn(20, 2), torch.arange(20) % 2)
+
+
+def test_where_the_system_says_no_more_it_is_the_whole_memory(monkeypatch, tmp_path):
+    for name in ("_STATE", "_LIMIT"):
+        monkeypatch.setattr(memory, name, tmp_path / "nowhere")
+    assert available_memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

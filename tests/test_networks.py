@@ -116,6 +116,9 @@ def test_the_start_is_seeded_and_scaled_by_the_fan_in():
         (lambda: mlp(3, activation="step"), "activation"),
         (lambda: random_features(3, width=1.5), "width"),
         (lambda: random_features(3, skip="yes"), "skip must be True or False"),
+        (lambda: random_features(3, seed=2**64), "seed must be a whole number"),
+        (lambda: random_features(3, seed=-(2**63) - 1), "seed must be a whole number"),
+        (lambda: random_features(3, seed=0.5), "seed must be a whole number"),
         (lambda: build({"kind": "transformer"}), "Unknown network kind"),
         (lambda: build({"kind": "linear", "colour": 1}), "not valid"),
         (lambda: FlatNetwork("linear"), "torch.nn.Module"),
@@ -160,6 +163,8 @@ def test_rows_of_another_width_are_refused_where_the_width_is_known():
     network.check_width(X)
     with pytest.raises(ValueError, match="needs rows of 4 numbers"):
         network.check_width(X[:, :3])
+    with pytest.raises(ValueError, match="needs rows of 4 numbers"):
+        network.check_inputs(X[None])
     FlatNetwork(nn.Linear(4, 1)).check_width(X[:, :3])
 
 

@@ -1,7 +1,9 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +26,10 @@ TASKS = ["sci-fi", "documentary"]
         " documentary = 0.2 , sci-fi = 0.8 ",
         "0.8, 0.2",
         Preference({"sci-fi": 0.8, "documentary": 0.2}),
+        torch.tensor([0.8, 0.2], requires_grad=True),
+        pd.Series([0.8, 0.2]),
+        pd.Series({"documentary": 0.2, "sci-fi": 0.8}),
+        pd.Series({"documentary": 0.2, "sci-fi": 0.8}, dtype="Float64"),
     ],
 )
 def test_every_way_to_write_a_preference_means_the_same(value):
@@ -48,6 +54,8 @@ def test_every_way_to_write_a_preference_means_the_same(value):
         ("sci-fi:0.8", "Cannot read the preference"),
         ("", "0 weights"),
         (None, "weights|preference"),
+        (pd.Series([0.5, 0.5], index=["sci-fi", "sci-fi"]), "more than once"),
+        (pd.Series({"sci-fi": 0.5, "drama": 0.5}), "Unknown task drama"),
         ("sci-fi=0.8,documentary=abc", "must be a number"),
     ],
 )
@@ -93,6 +101,45 @@ def test_many_preferences_are_checked_one_by_one():
             preference_matrix(bad, TASKS)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=torch.bfloat16),
+        pd.DataFrame([[0.75, 0.25], [0.0, 1.0]]),
+        pd.DataFrame([[0.25, 0.75], [1.0, 0.0]], columns=TASKS[::-1]),
+        iter([[0.75, 0.25], "documentary"]),
+    ],
+)
+def test_a_matrix_with_names_is_read_by_them(values):
+    assert preference_matrix(values, TASKS).tolist() == [[0.75, 0.25], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"sci-fi": 0.8, "documentary": 0.2},
+        pd.Series({"sci-fi": 0.8, "documentary": 0.2}),
+        "sci-fi",
+        None,
+        1.0,
+        np.array(1.0),
+    ],
+)
+def test_one_preference_is_not_taken_for_many(one):
+    """Going through a mapping gives its keys, which are the names of vertices."""
+    with pytest.raises(ValueError, match="as a list or a matrix"):
+        preference_matrix(one, TASKS)
+
+
+def test_a_table_of_other_tasks_is_refused():
+    with pytest.raises(ValueError, match="Unknown task drama"):
+        preference_matrix(pd.DataFrame([[0.5, 0.5]], columns=["sci-fi", "drama"]), TASKS)
+
+
+def test_zero_has_no_sign():
+    assert str(Preference({"a": -0.0, "b": 1.0})) == "a=0,b=1"
+
+
 def test_no_preferences_are_a_matrix_without_rows():
     for none in ([], (), np.zeros((0, 2))):
         assert preference_matrix(none, TASKS).shape == (0, 2)
@@ -128,7 +175,7 @@ def test_matrices_are_read_as_they_are():
         preference_matrix(np.array([[1.0]]), TASKS)
 
 
-@pytest.mark.parametrize(("tasks", "n"), [(0, 1), (2, -1)])
+@pytest.mark.parametrize(("tasks", "n"), [(0, 1), (2, -1), (2, 1.5), (1.5, 2)])
 def test_what_cannot_be_drawn_is_refused(tasks, n):
     with pytest.raises(ValueError, match="Cannot draw"):
         sample_preferences(tasks, n)

@@ -249,6 +249,31 @@ def test_tasks_that_share_their_classes_need_no_mask(kind):
     assert taught(kind).view.routes.seen is None
 
 
+def test_three_classes_of_which_tasks_know_two_are_masked():
+    learnt = ibcl.IBCL(ibcl.networks.linear(3, 3), [3.0])
+    for name, shift in (("a", 0), ("b", 1)):
+        x, y = task("binary", shift)
+        learnt.learn(x, y + shift, task=name)
+    assert learnt.view.routes.seen.tolist() == [[True, True, False], [False, True, True]]
+    assert float(learnt.model([1.0, 0.0]).predict_proba(X)[:, 2].max()) == 0
+
+
+def test_moments_are_bounded_by_columns_whatever_the_rows():
+    made = ibcl.IBCL(ibcl.networks.linear(1), [1.0], ibcl.DenseVI(tolerance=0.1))
+    x = torch.linspace(-1, 1, 4100)[:, None]
+    made.learn(x, x[:, 0] > 0)
+    assert float(made.knowledge.moments[0].counts.sum()) == 4100
+
+
+@pytest.mark.parametrize(("room", "linear"), [(0, False), (-1, True)])
+def test_covariances_of_their_own_are_small_up_to_a_bound(room, linear, monkeypatch):
+    """Three tasks of two classes, each with a covariance of three features squared."""
+    monkeypatch.setattr("ibcl.pooling.routed._SMALL_COVARIANCES", 3 * 2 * 9 + room)
+    learnt = taught("binary")
+    gate = ibcl.Routed().make_gate(learnt.knowledge, learnt.network)
+    assert gate.is_linear is linear
+
+
 def test_a_binary_task_with_one_class_may_still_answer_both():
     learnt = learner("binary")
     x, y = task("binary", 0)

@@ -39,6 +39,8 @@ NULLABLE = pd.DataFrame(
         NULLABLE.astype({"a": "Float64"}),
         NULLABLE.astype({"a": "int16", "b": "bool"}),
         NULLABLE.astype({"a": "float32"}),
+        np.array(EXPECTED[::-1])[::-1],
+        np.array(EXPECTED).T.copy().T,
         NULLABLE.astype(object),
         NULLABLE.set_axis(["same", "same"], axis=1),
     ],

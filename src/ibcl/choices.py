@@ -42,6 +42,8 @@ MEAN_FIELD_RATE = 0.02
 PAPER_THRESHOLD = 0.012
 # Random features of the closed form that finds a regression's noise for networks without one.
 _NOISE_WIDTH = 256
+# Root mean square of the features below which the prior would leave single precision.
+_SMALLEST_SIZE = 1e-15
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Given:
         tasks = self.task_incremental
         if tasks is not None and (not isinstance(tasks, int | np.integer) or tasks < 1):
             raise ValueError(f"task_incremental must be at least 1, a whole number, not {tasks!r}.")
+        if not isinstance(self.continual, bool | np.bool_ | None):
+            raise ValueError(f"continual must be True, False or None, not {self.continual!r}.")
 
 
 @dataclass(frozen=True)
@@ -254,6 +258,11 @@ def _classification(
     Those tried are half powers of ten, so that learners of similar tasks mostly choose the same.
     """
     size = _size(network.features(data.x), data.weights)
+    if size < _SMALLEST_SIZE:
+        raise ValueError(
+            f"The features' size is {size:.3g}, too small to choose a prior for; scale the inputs, "
+            "for example to unit variance, or give priors."
+        )
     stds = [_half_power(std / size) for std in PRIOR_STDS]
     rough: Any = dataclasses.replace(inference, tolerance=0.1)
     result = rough.infer(network, likelihood, as_priors(stds, network), data)

@@ -32,6 +32,22 @@ _TEMPORARY = re.compile(r"\.ibcl-[0-9a-f]{32}\.tmp(\..*)?", re.DOTALL)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
+def path_text(path: str | PathLike[str]) -> str:
+    """Return the text of a path, or say in one sentence why there can be no file of that name.
+
+    Examples
+    --------
+    >>> path_text(Path("movies.ibcl"))
+    'movies.ibcl'
+    """
+    text = path if isinstance(path, str) else path.__fspath__() if isinstance(path, PathLike) else 0
+    if not isinstance(text, str):
+        raise StoreError(f"A file or folder is named by text or by a path object, not by {path!r}.")
+    if "\0" in text:
+        raise StoreError(f"No file or folder can be named {text!r}: a name holds no NUL character.")
+    return text
+
+
 def write_atomically(path: str | PathLike[str], data: bytes, overwrite: bool = True) -> None:
     """Write a file so that after a crash it holds either its old contents or these.
 
@@ -43,7 +59,7 @@ def write_atomically(path: str | PathLike[str], data: bytes, overwrite: bool = T
     ...     [(path.name, path.read_bytes()) for path in Path(folder).iterdir()]
     [('greeting', b'hello')]
     """
-    target = Path(path)
+    target = Path(path_text(path))
     refuse_inside_knowledge_base(target)
     put(target, data, overwrite)
     _last(target)
@@ -70,7 +86,7 @@ def atomic_output(path: str | PathLike[str], force: bool = False) -> Iterator[Pa
     ...     [path.name for path in Path(folder).iterdir()]
     ['table.csv']
     """
-    target = Path(path)
+    target = Path(path_text(path))
     refuse_inside_knowledge_base(target)
     with _beside(target, force) as (descriptor, temporary):
         os.close(descriptor)

@@ -79,7 +79,10 @@ def infer_proportions(
         )
     if np.isnan(table).any() or (table == np.inf).any() or (table == -np.inf).all(1).any():
         raise ValueError("Every example needs a finite density under at least one task.")
-    counts = np.ones(len(table)) if sample_weight is None else np.asarray(sample_weight, float)
+    try:
+        counts = np.ones(len(table)) if sample_weight is None else np.asarray(sample_weight, float)
+    except (TypeError, ValueError):
+        counts = np.empty(0)
     if counts.shape != (len(table),) or not np.isfinite(counts).all() or (counts < 0).any():
         raise ValueError(
             f"sample_weight must be {len(table)} finite numbers that are not negative."
@@ -119,8 +122,6 @@ def _standard_deviations(
     simplex are Z u with orthonormal Z whose columns sum to 0, so the covariance is Z (ZᵀHZ)⁻¹ Zᵀ.
     """
     size = len(weights)
-    if size == 1:
-        return np.zeros(1)
     gradients = responsibilities / weights
     curvature = (gradients * counts[:, None]).T @ gradients + np.diag(prior / weights**2)
     basis = np.linalg.qr(np.column_stack([np.ones(size), np.eye(size)[:, 1:]]))[0][:, 1:]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,8 +86,10 @@ class KnowledgeBase:
             raise ValueError("A knowledge base needs at least one prior.")
         for prior in priors:
             priors[0].check_same_dimension(prior)
-        if not 0 <= d < math.inf:
-            raise ValueError(f"The distance threshold d must be finite and not negative, not {d}.")
+        if not isinstance(d, int | float | np.number) or not 0 <= d < math.inf:
+            raise ValueError(
+                f"The distance threshold d must be finite and not negative, not {d!r}."
+            )
         self.priors = tuple(priors)
         self.d = float(d)
         self.continual = continual

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ibcl.choices import Choices, Given, as_priors, as_rule, as_tuple
 from ibcl.encoding import Encoder
 from ibcl.errors import StoreError
+from ibcl.files import path_text
 from ibcl.gaussians import Gaussian
 from ibcl.generation import make_model
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
@@ -132,9 +133,14 @@ class IBCL:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
         if not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**64:
             raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
-        if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
+        named = isinstance(likelihood, str) and likelihood in ("auto", *LIKELIHOODS)
+        if not named and not isinstance(likelihood, Likelihood):
             raise ValueError(
                 f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
+            )
+        if encoder is not None and not isinstance(encoder, Encoder):
+            raise ValueError(
+                f"encoder must be one such as ibcl.tabular.Schema, not {type(encoder).__name__}."
             )
         flat = FlatNetwork(network, device)
         self.given = Given(
@@ -164,7 +170,7 @@ class IBCL:
             flat, knowledge, None, rule, name, float(alpha), int(seed), task_incremental, encoder
         )
         self._state = _State(view, None)
-        self.autosave = None if autosave is None else Path(autosave)
+        self.autosave = None if autosave is None else Path(path_text(autosave))
         self._check_autosave()
 
     @classmethod
@@ -579,6 +585,8 @@ class IBCL:
                 "Routed models share their heads and differ in K numbers only; use predict_many, "
                 "or model for one preference."
             )
+        if not isinstance(block, int | np.integer) or block < 1:
+            raise ValueError(f"block must be a positive whole number, not {block!r}.")
         matrix = preference_matrix(preferences, view.knowledge.tasks)
         for begin in range(0, len(matrix), block):
             rows = matrix[begin : begin + block]
@@ -644,8 +652,8 @@ class IBCL:
         if y is not None:
             labels = read(view, x, y, view.knowledge.tasks[-1]).y
             scores = scores + view.label_scores(inputs, labels)
-        counts = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return infer_proportions(scores.cpu().numpy(), view.knowledge.tasks, concentration, counts)
+        table = scores.cpu().numpy()
+        return infer_proportions(table, view.knowledge.tasks, concentration, sample_weight)
 
 
 def _log_learnt(record: TaskRecord) -> None:

@@ -154,6 +154,8 @@ def random_features(
     _affordable(inputs, width, outputs)
     if not isinstance(skip, bool):
         raise ValueError(f"skip must be True or False, not {skip!r}.")
+    if not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
     specification = {
         "kind": "random_features",
         "inputs": inputs,
@@ -439,17 +441,13 @@ class FlatNetwork:
 
     def check_inputs(self, x: Tensor) -> int:
         """Refuse inputs of a wrong shape with a clear sentence; returns the number of outputs."""
+        self.check_width(x)
         theta = self.initial_parameters(torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():
                 return self(theta, x[:1]).shape[1]
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            expected = (self.specification or {}).get("inputs")
-            reason = (
-                f"it needs rows of {expected} numbers"
-                if expected is not None
-                else str(error).splitlines()[0].rstrip(".")
-            )
+            reason = str(error).splitlines()[0].rstrip(".")
             raise ValueError(
                 f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
             ) from None
@@ -458,7 +456,10 @@ class FlatNetwork:
         """Refuse rows of another width than the network was built for, where it says one."""
         expected = (self.specification or {}).get("inputs")
         if expected is not None and x.shape[1:] != (expected,):
-            self.check_inputs(x)
+            raise ValueError(
+                f"The network cannot take inputs of shape {tuple(x.shape[1:])}: it needs rows of "
+                f"{expected} numbers."
+            )
 
     def _layers(self) -> list[nn.Module]:
         template = self.template

@@ -7,11 +7,12 @@ that silently dividing by 1.1 would hide.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 TOLERANCE = 1e-6
 
@@ -41,7 +42,8 @@ class Preference(Mapping[str, float]):
                 raise ValueError(
                     f"The weight of task {task!r} must be finite and not negative, not {value}."
                 )
-            checked[str(task)] = value
+            # Without the sign of a zero.
+            checked[str(task)] = value + 0.0
         for task, value in checked.items():
             if value > 1 + TOLERANCE:
                 raise ValueError(
@@ -95,6 +97,7 @@ class Preference(Mapping[str, float]):
             raise ValueError("There is no task yet: learn one before giving a preference.")
         if isinstance(value, str):
             value = _from_string(value, tasks)
+        value = _plain(value)
         if isinstance(value, Mapping):
             return cls(_in_order(value, tasks))
         try:
@@ -116,6 +119,20 @@ class Preference(Mapping[str, float]):
     def vector(self) -> NDArray[np.float64]:
         """Return the weights in the order of the tasks."""
         return np.array(list(self._weights.values()))
+
+
+def _plain(value: Any) -> Any:
+    """Turn tensors into arrays, and what pandas knows names of into mappings by these names."""
+    # Whoever holds one of these has imported the package it comes from.
+    torch, pandas = sys.modules.get("torch"), sys.modules.get("pandas")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return value.detach().cpu().double().numpy()
+    if pandas is not None and isinstance(value, pandas.Series | pandas.DataFrame):
+        names = value.index if isinstance(value, pandas.Series) else value.columns
+        if not names.is_unique:
+            raise ValueError("The preference names a task more than once.")
+        return value.to_numpy() if names.dtype.kind in "iu" else dict(value)
+    return value
 
 
 def _in_order(value: Mapping[Any, Any], tasks: Sequence[str]) -> dict[str, Any]:
@@ -164,7 +181,7 @@ def sample_preferences(
     >>> sample_preferences(1, 2).tolist()
     [[1.0], [1.0]]
     """
-    if tasks < 1 or n < 0:
+    if not _whole(tasks, n) or tasks < 1 or n < 0:
         raise ValueError(f"Cannot draw {n} preferences over {tasks} tasks.")
     generator = np.random.default_rng(seed)
     if concentration is not None:
@@ -172,6 +189,10 @@ def sample_preferences(
     draws = 1 - generator.random((n, tasks))
     weights: NDArray[np.float64] = draws / draws.sum(1, keepdims=True)
     return weights
+
+
+def _whole(*numbers: object) -> bool:
+    return all(isinstance(number, int | np.integer) for number in numbers)
 
 
 def preference_grid(tasks: int, steps: int) -> NDArray[np.float64]:
@@ -182,7 +203,7 @@ def preference_grid(tasks: int, steps: int) -> NDArray[np.float64]:
     >>> preference_grid(2, 2).tolist()
     [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
     """
-    if tasks < 1 or steps < 1:
+    if not _whole(tasks, steps) or tasks < 1 or steps < 1:
         raise ValueError(f"Cannot lay a grid of {steps} steps over {tasks} tasks.")
     if tasks == 1:
         return np.ones((1, 1))
@@ -203,11 +224,20 @@ def _compositions(total: int, parts: int) -> Iterator[list[int]]:
             yield [first, *rest]
 
 
-def preference_matrix(values: ArrayLike | Sequence[Any], tasks: Sequence[str]) -> NDArray[Any]:
+def preference_matrix(values: Any, tasks: Sequence[str]) -> NDArray[Any]:
     """Read many preferences at once; the result has shape (n, tasks)."""
+    pandas = sys.modules.get("pandas")
+    table = pandas is not None and isinstance(values, pandas.DataFrame)
+    values = _plain(values)
+    if table and isinstance(values, Mapping):
+        columns = _in_order(values, tasks).values()
+        values = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+    listed = isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0
+    if not listed or isinstance(values, str | Mapping):
+        raise ValueError(f"Give preferences as a list or a matrix, not {values!r}.")
     matrix = values if isinstance(values, np.ndarray) else None
     if matrix is None or matrix.ndim != 2 or matrix.shape[1] != len(tasks):
-        rows = [Preference.parse(value, tasks).vector() for value in values]  # type: ignore[union-attr]
+        rows = [Preference.parse(value, tasks).vector() for value in values]
         return np.stack(rows) if rows else np.zeros((0, len(tasks)))
     for weights in matrix[(matrix < 0).any(1) | ~(abs(matrix.sum(1) - 1) <= TOLERANCE)]:
         Preference.parse(weights, tasks)

@@ -104,6 +104,8 @@ class HighestDensityRegion:
         uniform
             Draw uniformly from the region instead; for Gaussians only.
         """
+        if not isinstance(n, int | np.integer) or n < 0:
+            raise ValueError(f"n must be a whole number that is not negative, not {n!r}.")
         generator = generator or torch.Generator().manual_seed(self.seed)
         kept: list[Tensor] = []
         missing = n

@@ -318,6 +318,7 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
 
 def check_adoptable(a: IBCL, b: IBCL) -> None:
     """Refuse to add b's tasks to a as if learnt there, where a would have learnt them otherwise."""
+    _check_learners(a, b)
     same = (
         a.network.fingerprint == b.network.fingerprint
         and a.inference == b.inference
@@ -384,6 +385,13 @@ def _same(ours: Sequence[Gaussian], theirs: Sequence[Gaussian]) -> bool:
     return len(ours) == len(theirs) and all(q.equal(p) for q, p in zip(ours, theirs, strict=True))
 
 
+def _check_learners(*learners: IBCL) -> None:
+    """Refuse what is no learner, such as the path of one."""
+    for learner in learners:
+        if not isinstance(learner, IBCL):
+            raise ValueError(f"Only learners can be united, not {type(learner).__name__}.")
+
+
 def _same_encoder(a: IBCL, b: IBCL) -> bool:
     """Whether both read inputs and classes alike."""
     ours, theirs = (
@@ -394,6 +402,7 @@ def _same_encoder(a: IBCL, b: IBCL) -> bool:
 
 def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
     """Refuse learners whose posteriors do not mean the same, and say what differs."""
+    _check_learners(a, b)
     if a.task_incremental is not None or b.task_incremental is not None:
         raise ValueError(
             "Learners that append a task id to their inputs cannot be merged: both have used the "

@@ -163,9 +163,9 @@ def _dense_tensor(x: Tensor) -> Tensor:
 def _from_array(array: np.ndarray) -> Tensor:
     if array.dtype in _UNKNOWN_TO_TORCH:
         array = array.astype(np.float64)
-    # Torch cannot wrap what a data frame lends read-only, nor another machine's byte order.
-    array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
-    return torch.from_numpy(array)
+    # Torch cannot wrap what a data frame lends read-only, another machine's byte order, or rows
+    # that run backwards.
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def _real(values: Any, name: str) -> np.ndarray:

@@ -194,3 +194,41 @@ def test_a_class_of_half_a_character_is_refused_in_a_sentence():
     for labels in (y, y.astype(object), y.tolist()):
         with pytest.raises(ValueError, match="not valid text and could not be read back"):
             ibcl.IBCLClassifier("linear").fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pd.DataFrame([[0.0, 1.0], [1.0, 0.0]], columns=["a", "a"]), "more than one column"),
+        (pd.DataFrame({"a": []}), "no rows"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ibcl.IBCLClassifier, ibcl.IBCLRegressor])
+def test_frames_that_cannot_be_learnt_from_are_refused_in_a_sentence(kind, frame, message):
+    with pytest.raises(ValueError, match=message):
+        kind().fit(frame, np.arange(len(frame)) % 2)
+
+
+def test_classes_that_are_truth_values_stay_so():
+    frame = pd.DataFrame({"a": [-2.0, -1.0, 1.0, 2.0]})
+    fitted = ibcl.IBCLClassifier().fit(frame, (frame.a > 0).astype("boolean"))
+    assert fitted.predict(frame).tolist() == [False, False, True, True]
+    assert fitted.classes_.dtype == bool
+
+
+def test_one_weight_for_all_samples_is_that_of_each():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 20)})
+    y = np.arange(20) % 2
+    alike, each = (
+        ibcl.IBCLClassifier(width=8).fit(frame, y, sample_weight=w) for w in (2.0, np.full(20, 2.0))
+    )
+    assert np.array_equal(alike.predict_proba(frame), each.predict_proba(frame))
+
+
+def test_many_preferences_answer_in_the_units_of_the_targets():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 30)})
+    fitted = ibcl.IBCLRegressor(width=8).fit(frame, 1000 + 50 * frame.a, task=np.arange(30) % 2)
+    matrix = np.array([[0.5, 0.5], [0.0, 1.0]])
+    found = fitted.learner_.predict_many(frame, matrix)
+    expected = [fitted.predict(frame, preference=w) for w in matrix]
+    np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-5)

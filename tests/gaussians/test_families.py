@@ -106,6 +106,9 @@ def test_float32_storage_keeps_double_precision_densities():
         (lambda: DenseGaussian([0.0, 0.0], [[1.0]]), "shape"),
         (lambda: LowRankGaussian([0.0], [1.0, 1.0], [[1.0]]), "same length"),
         (lambda: LowRankGaussian([0.0], [0.0], [[1.0]]), "positive"),
+        (lambda: LowRankGaussian([0.0, 0.0], [1.0, -1.0], [[1.0], [1.0]]), "positive"),
+        (lambda: DiagonalGaussian([0.0, 0.0], [1.0, -1.0]), "positive"),
+        (lambda: DiagonalGaussian([0.0, math.inf], [1.0, 1.0]), "not finite"),
         (lambda: LowRankGaussian([0.0], [1.0], [1.0]), "1 rows"),
         (lambda: LowRankGaussian([0.0], [1.0], [[math.inf]]), "not finite"),
         (lambda: BlockDiagonalGaussian([0.0, 0.0], [[[1.0]]], [[0], [1]]), r"shape \(2, 1, 1\)"),
@@ -147,6 +150,34 @@ def test_barycentres_and_distances_of_other_blocks_and_families_go_through_matri
     assert middle.wasserstein(q) == pytest.approx(middle.wasserstein(p), abs=1e-6)
     mixed = barycentre([0.5, 0.5], [q, random_gaussian("diagonal", 4, 0)])
     assert mixed.family == "dense"
+    halves, parts = (
+        IndependentGaussian([random_gaussian("dense", n, seed=n) for n in sizes])
+        for sizes in ([2, 2], [1, 3])
+    )
+    twin = barycentre([0.3, 0.7], [halves.dense(), parts.dense()])
+    assert barycentre([0.3, 0.7], [halves, parts]).wasserstein(twin) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda of: DiagonalGaussian(of([0, 1]), of([1, 2])),
+        lambda of: DenseGaussian(of([0, 1]), of([[2, 1], [1, 2]])),
+        lambda of: LowRankGaussian(of([0, 1]), of([1, 2]), of([[1], [3]])),
+        lambda of: BlockDiagonalGaussian(of([0, 1]), of([[[2]], [[3]]]), [[1], [0]]),
+    ],
+)
+def test_whole_numbers_are_numbers(make):
+    whole, real = make(lambda values: values), make(lambda values: torch.tensor(values).float())
+    assert whole.mean.dtype == torch.float32
+    assert whole.equal(real)
+
+
+def test_only_families_with_a_matrix_have_a_compact_form():
+    natural = DiagonalGaussian([0.0], [1.0]).natural_parameters()
+    assert natural.half(torch.ones(1)) is None
+    with pytest.raises(ValueError, match="no compact form; it holds precision"):
+        type(natural).from_half({"precision": torch.ones(1)}, 1)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

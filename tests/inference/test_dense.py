@@ -318,7 +318,7 @@ def test_features_that_are_not_finite_are_refused():
     network[0].weight.data[:] = 1e30
     network[0].requires_grad_(False)
     with pytest.raises(ValueError, match="features before the head are not finite"):
-        infer(network, Normal(), isotropic(3, 1.0), torch.full((2, 1), 1e10), torch.ones(2, 1))
+        infer(network, Normal(), isotropic(3, 1.0), torch.tensor([[1.0], [1e10]]), torch.ones(2, 1))
 
 
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_tried():
@@ -342,3 +342,19 @@ def test_running_out_of_iterations_is_said():
     x, y = logistic_data(50, 20)
     with pytest.warns(UserWarning, match="did not reach its tolerance"):
         infer(linear(20), Bernoulli(), isotropic(21, 50.0), x, y, max_iterations=1)
+
+
+def test_progress_counts_priors_and_says_the_loss_of_a_sample():
+    x, y = logistic_data(20, 2)
+    weights = torch.full((20,), 2.0)
+    seen = []
+    result = DenseVI().infer(
+        FlatNetwork(linear(2)),
+        Bernoulli(),
+        [isotropic(3, 1.0), isotropic(3, 2.0)],
+        TaskData(x, y, weights),
+        progress=seen.append,
+    )
+    assert [(step.done, step.total) for step in seen] == [(1, 2), (2, 2)]
+    expected = [-bound / 40 for bound in result.objectives]
+    assert [step.objective for step in seen] == pytest.approx(expected)

@@ -166,6 +166,30 @@ def test_early_stopping_keeps_the_best_validation_loss():
     assert loss(patient.posteriors[0]) < loss(full.posteriors[0])
 
 
+def test_patience_is_so_many_epochs_without_improvement():
+    """Held-out labels that are the opposite get worse with every epoch after the first."""
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    data, opposite = (TaskData(x, y.float()) for y in (x[:, 0] > 0, x[:, 0] <= 0))
+    network = FlatNetwork(linear(2))
+    for patience in (1, 3):
+        seen = []
+        MeanFieldVI(epochs=20, learning_rate=0.05, patience=patience).infer(
+            network, Bernoulli(), [prior(network)], data, validation=opposite, progress=seen.append
+        )
+        assert len(seen) == 1 + patience
+
+
+@pytest.mark.parametrize(("updates", "rates"), [(1, 1.0), (2, 1.5), (4, 2.5)])
+def test_the_rate_falls_along_half_a_cosine(updates, rates):
+    """With gradients of one sign every update moves a mean by its rate; these sum to this."""
+    network = FlatNetwork(nn.Linear(1, 1, bias=False))
+    data = TaskData(torch.ones(8, 1), torch.full((8, 1), 100.0))
+    start = DiagonalGaussian(torch.zeros(1), torch.ones(1))
+    method = MeanFieldVI(epochs=updates, learning_rate=0.01, batch_size=8)
+    (q,) = method.infer(network, Normal(1.0), [start], data, start_from_prior=True).posteriors
+    assert float(q.mean) == pytest.approx(0.01 * rates, rel=0.03)
+
+
 def test_progress_is_reported_to_the_end():
     seen = []
     network = FlatNetwork(linear(2))

@@ -361,3 +361,9 @@ def test_one_against_the_rest_separates_into_its_classes():
     assert alone[3].y.tolist() == [0.0, 1.0, 1.0]
     assert alone[0].likelihood == Bernoulli()
     assert Categorical().separate(y, 4) is None
+
+
+def test_the_noise_may_be_as_small_as_its_precision_can_be_computed_with():
+    assert Normal(1e-150).noise == 1e-150
+    with pytest.raises(ValueError, match="has a square that cannot be computed with"):
+        Normal(1e-155)

@@ -17,6 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import ibcl
+from ibcl.store.models import _checksum
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,3 +209,43 @@ def test_whatever_a_model_file_takes_returns_unchanged(
     except ibcl.StoreError:
         return
     assert repr(ibcl.load_model(tmp_path / "m").provenance()) == repr(model.provenance())
+
+
+def test_a_routed_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> None:
+    """Each part changed in turn, under a checksum that is right."""
+    path = tmp_path / "routed"
+    x = torch.cat([inputs(30, seed=seed) + 4 * seed for seed in range(3)])
+    learner = ibcl.IBCL(ibcl.networks.linear(x.shape[1], 4), [1.0])
+    for number in range(3):
+        own = slice(30 * number, 30 * (number + 1))
+        learner.learn(x[own], torch.arange(30) % 2 + number, task=f"task {number}")
+    model = learner.model([0.5, 0.5, 0.0])
+    model.save(path)
+    tensors = load_file(path)
+    with safe_open(path, "pt") as file:
+        said = json.loads(file.metadata()["ibcl"])
+    said.pop("checksum")
+
+    def load_with(**changes: torch.Tensor) -> ibcl.Model:
+        changed = {name.replace("__", "."): value.clone() for name, value in changes.items()}
+        parts = {**tensors, **changed}
+        sealed = {**said, "checksum": _checksum(parts, said)}
+        save_file(parts, tmp_path / "changed", metadata={"ibcl": json.dumps(sealed)})
+        return ibcl.load_model(tmp_path / "changed")
+
+    assert torch.equal(load_with().predict_proba(x), model.predict_proba(x))
+    heads, seen = tensors["heads"], tensors["seen"]
+    for reason, changes in [
+        ("what its tasks have seen", {"seen": seen[0]}),
+        ("what its tasks have seen", {"seen": seen[:2]}),
+        ("what its tasks have seen", {"seen": seen.long()}),
+        ("its heads do not fit", {"heads": heads[:1]}),
+        ("its heads do not fit", {"heads": heads[:, 1:]}),
+        ("its heads do not fit", {"heads": torch.where(heads == heads.max(), torch.nan, heads)}),
+        ("of different tasks", {"weights": tensors["weights"][:2]}),
+        ("of different tasks", {"gate__task": torch.zeros_like(tensors["gate.task"])}),
+        ("also holds other", {"other": heads}),
+        ("not finite", {"gate__means": tensors["gate.means"] * torch.nan}),
+    ]:
+        with pytest.raises(ibcl.StoreError, match=reason):
+            load_with(**changes)

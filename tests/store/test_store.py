@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -291,6 +293,40 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=reason):
         learner.save(tmp_path / "kb")
     assert not (tmp_path / "kb").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (None, "not by None"),
+        (5, "not by 5"),
+        (b"kb", "not by b'kb'"),
+        ("a\0b", "holds no NUL"),
+        (Path("a\0b"), "holds no NUL"),
+    ],
+)
+def test_what_names_no_file_is_refused_in_a_sentence(path: Any, reason: str) -> None:
+    learner = make("dense")
+    model = learn(learner, "dense", "a").model([1.0])
+    uses: list[Callable[[], object]] = [
+        lambda: learner.save(path),
+        lambda: ibcl.load(path),
+        lambda: store.state(path),
+        lambda: model.save(path),
+        lambda: ibcl.load_model(path),
+    ]
+    for use in uses:
+        with pytest.raises(ibcl.StoreError, match=reason):
+            use()
+
+
+def test_only_learners_and_models_are_saved_as_such(tmp_path: Path) -> None:
+    learner: Any = make("dense")
+    with pytest.raises(ValueError, match="Only a model can be saved as one, not IBCL"):
+        store.save_model(learner, tmp_path / "model")
+    with pytest.raises(ValueError, match="Only a learner can be saved to a folder, not int"):
+        store.save(cast(Any, 5), tmp_path / "kb")
+    assert not any(tmp_path.iterdir())
 
 
 def test_predictions_of_a_loaded_learner_on_disk_read_only(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ibcl.encoding import Encoder, encoder_of
-from ibcl.tabular import Schema, usable_columns
+from ibcl.tabular import Schema, make_head, usable_columns
 
 YES_NO = ["no", "yes", "no", "yes", "no", "yes"]
 
@@ -327,7 +327,7 @@ def spoilt(schema: Schema, *path: object, value: object) -> dict[str, object]:
         (("columns", 0, "centre"), True),
         (("columns", 0, "name"), None),
         (("columns", 0, "name"), "rooms"),
-        (("columns", 0, "name"), "x" * 5000),
+        (("columns", 0, "name"), "x" * 4097),
         (("columns", 0, "kind"), "pickled"),
         (("columns", 0, "more"), 1),
         (("columns", 0, "indicator"), 1),
@@ -351,6 +351,21 @@ def test_hostile_descriptions_are_refused(schema, path, value):
         Schema.from_description(spoilt(schema, *path, value=value))
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("columns", 0, "name"), "x" * 4096),
+        (("columns", 0, "scale"), 1e-300),
+        (("columns", 3, "categories"), [str(i) for i in range(1000)]),
+        (("columns", 3, "categories"), ["a"]),
+        (("target", "classes"), [-(2**63), 2**64 - 1]),
+    ],
+)
+def test_descriptions_up_to_the_bounds_come_back(schema, path, value):
+    description = spoilt(schema, *path, value=value)
+    assert repr(Schema.from_description(description).description()) == repr(description)
+
+
 @pytest.mark.parametrize("description", [None, [], "x", 1, {}, {"columns": {}}])
 def test_what_is_no_description_is_refused(description):
     with pytest.raises(ValueError, match="describes no schema"):
@@ -363,3 +378,72 @@ def test_a_description_nested_too_deep_is_refused():
         deep = [deep]
     with pytest.raises(ValueError, match="describes no schema"):
         Schema.from_description({"columns": deep})
+
+
+def test_what_another_schema_reads_otherwise_is_named(schema):
+    frame = homes()
+    assert schema.differences(schema) == ()
+    assert schema.differences("a schema") == ("columns",)
+    assert schema.differences(Schema.fit(frame[["area"]], labels())) == ("columns",)
+    assert schema.differences(Schema.fit(frame[3:], labels()[3:])) == ("scaling or categories",)
+    other = np.where(labels() == "cheap", "small", "large")
+    assert schema.differences(Schema.fit(frame, other)) == ("classes",)
+    prices, doubled = (
+        Schema.fit(frame, scale * np.arange(40.0), regression=True) for scale in (1, 2)
+    )
+    assert prices.differences(doubled) == ("scaling of the target",)
+    assert prices.differences(schema) == ("classes",)
+
+
+class OfAnotherLibrary:
+    """A table that knows how to become one of pandas."""
+
+    def __init__(self, frame: pd.DataFrame | pd.Series) -> None:
+        self.frame = frame
+
+    def to_pandas(self) -> pd.DataFrame | pd.Series:
+        return self.frame
+
+
+def test_tables_of_other_libraries_are_the_same_tables():
+    frame = homes()[["rooms", "area"]].dropna()
+    of_pandas = Schema.fit(frame, labels()[: len(frame)])
+    foreign = OfAnotherLibrary(frame)
+    read = Schema.fit(foreign, OfAnotherLibrary(pd.Series(labels()[: len(frame)])))
+    assert read == of_pandas
+    records = frame.to_records(index=False)
+    expected = of_pandas.inputs(frame)
+    assert torch.equal(of_pandas.inputs(foreign), expected)
+    assert torch.equal(of_pandas.inputs(records), expected)
+    grouped = frame.astype({"rooms": "category"})
+    assert torch.equal(of_pandas.inputs(grouped), expected)
+
+
+def test_tensors_and_masked_arrays_are_tables_by_position():
+    numbers = homes()[["rooms", "area"]].to_numpy(dtype=np.float64)
+    complete = np.nan_to_num(numbers, nan=50.0)
+    plain = Schema.fit(complete, labels())
+    tensor = torch.tensor(complete, requires_grad=True)
+    assert torch.equal(plain.inputs(tensor), plain.inputs(complete))
+    masked = np.ma.masked_array(complete, np.isnan(numbers))
+    assert Schema.fit(masked, labels()) == Schema.fit(numbers, labels())
+    towns = np.ma.masked_array([["Rome"], ["Oslo"], ["Rome"]], [[False], [True], [False]])
+    (column,) = Schema.fit(towns, ["a", "b", "a"]).columns
+    assert column.categories == ("Rome",)
+
+
+def test_a_table_needs_rows_and_names_of_whole_characters():
+    with pytest.raises(ValueError, match="no rows"):
+        Schema.fit(homes()[:0], [])
+    with pytest.raises(ValueError, match="no columns"):
+        Schema.fit(homes()[[]], labels())
+    with pytest.raises(ValueError, match="character"):
+        Schema.fit(pd.DataFrame({"a\ud800": [1, 2]}), [0, 1])
+
+
+@pytest.mark.parametrize(("outputs", "width"), [(1, 2000), (3, 490)])
+def test_the_default_head_is_as_wide_as_asked_where_it_has_one_output(outputs, width):
+    """With more, classes times parameters stay below 1500: 500 each, of which 1 bias, 9 inputs."""
+    head = make_head("random_features", 9, outputs, width=2000)
+    assert head.specification["width"] == width
+    assert head.specification["skip"] is True

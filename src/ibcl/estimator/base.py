@@ -89,6 +89,11 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         """
         first = y is not None and not hasattr(self, "learner_")
         if isinstance(X, pd.DataFrame):
+            repeated = X.columns[X.columns.duplicated()]
+            if len(repeated):
+                raise ValueError(f"X has more than one column named {repeated[0]!r}.")
+            if y is not None and not len(X):
+                raise ValueError("X has no rows to learn from.")
             validate_data(self, X, reset=first, skip_check_array=True)
             if y is not None:
                 check_consistent_length(X, y)

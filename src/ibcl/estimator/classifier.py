@@ -137,6 +137,9 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     ) -> Self:
         first = not hasattr(self, "learner_")
         table, given = self._checked(X, y)
+        if isinstance(given, pd.Series) and given.dtype == "boolean" and not given.isna().any():
+            # Scikit-learn would make numbers of them.
+            given = given.astype(bool)
         labels = column_or_1d(given, warn=True)
         if pd.isna(labels).any():
             raise ValueError(
@@ -151,7 +154,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
             if len(self.classes_) < 2:
                 raise ValueError(
                     "A classifier needs samples of at least two classes, but there is only one "
-                    f"class: {self.classes_[0]!r}."
+                    f"class: {self.classes_.tolist()[0]!r}."
                 )
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(

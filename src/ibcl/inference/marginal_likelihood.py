@@ -42,16 +42,13 @@ def maximise_marginal_likelihood(
     rank = len(singular)
     inside = (basis.T @ y) ** 2
     outside = max(0.0, float(y @ y - inside.sum()))
-    ratio = np.logspace(-6, 6, 241)[:, None]
-    variances = singular**2 + ratio
-    squares = (inside / variances).sum(1) + outside / ratio[:, 0]
+    ratio = np.logspace(-6, 6, 241)
+    variances = singular**2 + ratio[:, None]
+    squares = (inside / variances).sum(1) + outside / ratio
     scale = squares / n if std is None else np.full(len(ratio), std**2)
     scale = np.maximum(scale, 1e-6)
     losses = (
-        n * np.log(scale)
-        + np.log(variances).sum(1)
-        + (n - rank) * np.log(ratio[:, 0])
-        + squares / scale
+        n * np.log(scale) + np.log(variances).sum(1) + (n - rank) * np.log(ratio) + squares / scale
     )
     best = int(np.argmin(losses))
-    return float(np.sqrt(scale[best])), float(np.sqrt(scale[best] * ratio[best, 0]))
+    return float(np.sqrt(scale[best])), float(np.sqrt(scale[best] * ratio[best]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ibcl.errors import BusyError, ChangedSinceError, ExistsError, OccupiedError, StoreError
-from ibcl.files import read_regular, write_atomically
+from ibcl.files import path_text, read_regular, write_atomically
 
 SUFFIX = ".safetensors"
 
@@ -18,6 +18,7 @@ __all__ = [
     "StoreError",
     "check",
     "file_name",
+    "path_text",
     "read_regular",
     "sha256",
     "write_atomically",

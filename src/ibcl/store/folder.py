@@ -173,6 +173,8 @@ def save(
     ...     load(folder).tasks
     ()
     """
+    if not isinstance(learner, IBCL):
+        raise ValueError(f"Only a learner can be saved to a folder, not {type(learner).__name__}.")
     folder = local(path)
     storage = posteriors.check_storage(learner.storage if storage is None else storage)
     try:

@@ -33,7 +33,7 @@ from ibcl.store.description import (
     restore_frozen,
     restore_likelihood,
 )
-from ibcl.store.files import StoreError, read_regular, sha256, write_atomically
+from ibcl.store.files import StoreError, path_text, read_regular, sha256, write_atomically
 from ibcl.store.manifest import Count, Entry, Hash, LikelihoodEntry, Specification, one_sentence
 from ibcl.tasks import as_inputs
 from ibcl.view import append_task_id
@@ -83,7 +83,7 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
     overwrite
         False refuses a file that is there already.
     """
-    data, target = model_bytes(model), Path(path)
+    data, target = model_bytes(model), Path(path_text(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data, overwrite=overwrite)
@@ -97,6 +97,8 @@ def model_bytes(model: Model) -> bytes:
     One network is kept as a plain state dict; a routed model as its heads, gate and weights. The
     bytes have been read back and compared.
     """
+    if not isinstance(model, Model):
+        raise ValueError(f"Only a model can be saved as one, not {type(model).__name__}.")
     network, predictor = model.network, model.predictor
     routed = isinstance(predictor, RoutedNetworks)
     known = model.provenance()
@@ -178,7 +180,7 @@ def load_model(
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
-    source = Path(path)
+    source = Path(path_text(path))
     entry, tensors = _read(source)
     largest = sum(tensor.numel() for tensor in tensors.values())
     flat = FlatNetwork(rebuild_module(entry.network, network, source, largest), device)

@@ -19,7 +19,16 @@ from typing import Protocol
 from filelock import FileLock, Timeout
 
 from ibcl.errors import BusyError, ChangedSinceError, StoreError, reason
-from ibcl.files import UNSAFE, UNSUPPORTED, put, read_regular, sync_folder, unsafe, warn_not_lasting
+from ibcl.files import (
+    UNSAFE,
+    UNSUPPORTED,
+    path_text,
+    put,
+    read_regular,
+    sync_folder,
+    unsafe,
+    warn_not_lasting,
+)
 
 LOCK = ".lock"
 LOCK_SECONDS = 30.0
@@ -39,7 +48,7 @@ def as_url(path: str | PathLike[str]) -> str | None:
     >>> as_url("s3://bucket/movies"), as_url(Path("s3://bucket/movies")), as_url("movies")
     ('s3://bucket/movies', 's3://bucket/movies', None)
     """
-    found = _URL.fullmatch(os.fspath(path))
+    found = _URL.fullmatch(path_text(path))
     if found is None or (isinstance(path, str) and found["slashes"] == "/"):
         return None
     return f"{found['scheme']}://{found['rest']}"

@@ -81,7 +81,10 @@ def _without_mask(array: Any) -> np.ndarray:
         raise ValueError("Masked arrays of records are not understood; give a frame instead.")
     if array.dtype.kind in "biuf":
         return np.asarray(array.astype(np.float64).filled(np.nan))
-    return np.asarray(array.astype(object).filled(None))
+    # None as a value to fill in would mean the default one, a question mark.
+    values = np.array(array.data, dtype=object)
+    values[np.ma.getmaskarray(array)] = None
+    return values
 
 
 def as_column(y: Any, what: str) -> pd.Series[Any]:
