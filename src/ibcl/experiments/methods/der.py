@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Gradient
 from ibcl.experiments.methods.checked import positive
+from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 from ibcl.tasks import TaskData
@@ -96,7 +96,7 @@ class DER(Rehearsal):
                 return each.index_add(-1, past, self.alpha * distance)
 
             samples = per_sample_gradients(self.models, thetas, data.x[rows], losses)
-            if epoch == self.epochs - 1:
+            if epoch == self.descent.epochs - 1:
                 for row, logits in zip(rows[now], samples.outputs.mean(0)[now], strict=True):
                     self.reservoir.add(data.x[row], data.y[row], logits)
             return samples.combine(importance[:, rows] / len(rows), out=thetas.grad)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Gradient
 from ibcl.experiments.methods.checked import at_least
+from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 

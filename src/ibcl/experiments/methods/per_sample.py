@@ -12,6 +12,7 @@ and no gradient of a sample is ever written out: GEM's inner products cost less 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -67,20 +68,39 @@ class OfLinearLayers:
         self.shape = thetas.shape
         self.biases: list[bool] = []
         self.inputs: list[Tensor] = []
-        after: list[Tensor] = []
         parameters = iter(self.network.unflatten(thetas).values())
         hidden = x.expand(len(thetas), *x.shape)
+        backwards: list[Callable[[Tensor], Tensor]] = []
         for layer in models.layers:
             if isinstance(layer, nn.Linear):
                 bias = layer.bias is not None
                 self.biases.append(bias)
-                self.inputs.append(hidden.detach())
-                hidden = affine(hidden, next(parameters), next(parameters) if bias else None)
-                after.append(hidden if hidden.requires_grad else hidden.requires_grad_())
-            else:
+                self.inputs.append(hidden)
+                weight = next(parameters)
+                backwards.append(partial(self._through_linear, weight, bool(backwards)))
+                hidden = affine(hidden, weight, next(parameters) if bias else None)
+            elif isinstance(layer, nn.ReLU):
                 hidden = layer(hidden)
-        self.outputs = hidden.detach()
-        self.deltas = torch.autograd.grad(losses(hidden).sum(), after)
+                backwards.append(hidden.sign().mul)
+            else:
+                before = hidden.detach().requires_grad_()
+                after = layer(before)
+                backwards.append(partial(_through_any, before, after))
+                hidden = after.detach()
+        self.outputs = hidden
+        self.deltas: list[Tensor] = []
+        # By hand, because in networks this small automatic differentiation costs more than the
+        # arithmetic: only the losses' own derivative is left to it.
+        leaf = hidden.detach().requires_grad_()
+        (delta,) = torch.autograd.grad(losses(leaf).sum(), leaf)
+        for backward in reversed(backwards):
+            delta = backward(delta)
+        self.deltas.reverse()
+
+    def _through_linear(self, weight: Tensor, deeper: bool, delta: Tensor) -> Tensor:
+        """Note a layer's δ, and go on to the δ of its input where another layer is before it."""
+        self.deltas.append(delta)
+        return torch.bmm(delta, weight) if deeper else delta
 
     def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
         """Σ_s c_s δ_s a_sᵀ, and Σ_s c_s δ_s for a bias."""
@@ -101,6 +121,12 @@ class OfLinearLayers:
         for a, delta, bias in zip(likeness, self.deltas, self.biases, strict=True):
             products = products + (a @ a.mT + float(bias)) * (delta @ delta.mT)
         return products
+
+
+def _through_any(before: Tensor, after: Tensor, delta: Tensor) -> Tensor:
+    """δ before a layer without parameters, from δ after it."""
+    (result,) = torch.autograd.grad(after, before, delta)
+    return result
 
 
 class OfAnyNetwork:
