@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ibcl.experiments.evaluation.charts import Chart, Line, Panel, Ranking
+from ibcl.experiments.evaluation.chart import Chart, Line, Panel, Ranking
 from ibcl.experiments.evaluation.style import DASHES, MARKERS, PALETTE, SETTINGS
 from ibcl.experiments.methods.registration import ALL_DATA, GROUPS
 

@@ -61,8 +61,8 @@ class AGEM(Rehearsal):
         def gradient(thetas: Tensor, rows: Tensor, _: int) -> Tensor:
             draw = torch.randint(max(1, len(memories)), (size,), generator=generator)
             drawn = torch.cat([rows, memories[draw] if len(memories) else memories])
-            losses = partial(self.loss, y=data.y[drawn])
-            samples = per_sample_gradients(self.models, thetas, data.x[drawn], losses)
+            slopes = partial(self.slope, y=data.y[drawn])
+            samples = per_sample_gradients(self.models, thetas, data.x[drawn], slopes)
             # The two rows of `shares` turn gradients of samples into g and g_ref.
             shares = torch.zeros(len(thetas), 2, len(drawn))
             shares[:, 0, : len(rows)] = importance[:, rows] / len(rows)

@@ -76,6 +76,6 @@ class Baseline(CheckedMethod):
         Start has shape (D,), importance (P, n); the result has shape (P, D).
         """
         thetas = start.repeat(len(importance), 1)
-        gradient = of_weighted_loss(self.models, self.loss, data, importance)
+        gradient = of_weighted_loss(self.models, self.slope, data, importance)
         self.descend(thetas, data.size, gradient, generator)
         return thetas

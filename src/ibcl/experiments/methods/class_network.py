@@ -71,7 +71,7 @@ class ClassNetwork(ClassScores):
         sizes = torch.tensor([len(rows) for rows, _ in parts])
         importance = (len(x) / (len(sizes) * sizes)).repeat_interleave(sizes)
         gradient = of_weighted_loss(
-            ManyModels(network), Categorical().negative_log, TaskData(x, column), importance[None]
+            ManyModels(network), Categorical().slope, TaskData(x, column), importance[None]
         )
         self.updates += self.descent.run(thetas, len(x), gradient, generator)
         self.over_classes, self.theta = network, thetas[0]

@@ -18,8 +18,9 @@ from ibcl.tasks import TaskData
 Gradient = Callable[[Tensor, Tensor, int], Tensor]
 """From parameters (P, D), the rows of a minibatch and the epoch to the gradient to descend on."""
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs (P, n, outputs) and answers (n, ...) to one loss a model and sample, (P, n)."""
+Slope = Callable[[Tensor, Tensor], Tensor]
+"""From outputs (P, n, outputs) and answers (n, ...) to the derivative of each loss by its outputs.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Descent:
 
 
 def of_weighted_loss(
-    models: ManyModels, loss: Loss, data: TaskData, importance: Tensor
+    models: ManyModels, slope: Slope, data: TaskData, importance: Tensor
 ) -> Gradient:
     """The gradient of 1/n Σ_s importance_s · loss_s on a minibatch; importance has shape (P, N).
 
@@ -106,14 +107,14 @@ def of_weighted_loss(
     >>> models = ManyModels(FlatNetwork(linear(1)))
     >>> data = TaskData(torch.tensor([[1.0], [2.0]]), torch.zeros(2))
     >>> importance = torch.tensor([[1.0, 3.0]])
-    >>> slope = of_weighted_loss(models, lambda f, y: f[..., 0] - y, data, importance)
-    >>> slope(torch.zeros(1, 2), torch.tensor([0, 1]), 0)  # (1·1 + 3·2) / 2, (1 + 3) / 2
+    >>> gradient = of_weighted_loss(models, lambda f, y: torch.ones_like(f), data, importance)
+    >>> gradient(torch.zeros(1, 2), torch.tensor([0, 1]), 0)  # (1·1 + 3·2) / 2, (1 + 3) / 2
     tensor([[3.5000, 2.0000]])
     """
 
     def gradient(thetas: Tensor, rows: Tensor, _: int) -> Tensor:
         x, y = data.x[rows], data.y[rows]
-        samples = per_sample_gradients(models, thetas, x, lambda outputs: loss(outputs, y))
+        samples = per_sample_gradients(models, thetas, x, lambda outputs: slope(outputs, y))
         return samples.combine(importance[:, rows] / len(rows), out=thetas.grad)
 
     return gradient

@@ -21,8 +21,8 @@ from torch.func import jacrev, vmap
 
 from ibcl.experiments.methods.models import ManyModels, affine
 
-Losses = Callable[[Tensor], Tensor]
-"""From outputs of shape (..., n, outputs) to one loss a sample, (..., n)."""
+Slopes = Callable[[Tensor], Tensor]
+"""From outputs (P, n, outputs) to the derivative of each sample's loss by its own: their shape."""
 
 
 class PerSampleGradients(Protocol):
@@ -38,16 +38,16 @@ class PerSampleGradients(Protocol):
 
 
 def per_sample_gradients(
-    models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses
+    models: ManyModels, thetas: Tensor, x: Tensor, slopes: Slopes
 ) -> PerSampleGradients:
-    """Gradients of `losses(f(θ_p, x))`, sample by sample.
+    """Gradients of losses of f(θ_p, x), sample by sample, from the losses' slopes.
 
     Examples
     --------
     >>> from ibcl.networks import FlatNetwork, linear
     >>> models = ManyModels(FlatNetwork(linear(2)))
     >>> samples = per_sample_gradients(
-    ...     models, torch.zeros(1, 3), torch.eye(2), lambda f: f.squeeze(-1)
+    ...     models, torch.zeros(1, 3), torch.eye(2), torch.ones_like
     ... )
     >>> samples.combine(torch.tensor([[2.0, 3.0]]))
     tensor([[2., 3., 5.]])
@@ -56,13 +56,13 @@ def per_sample_gradients(
              [1., 2.]]])
     """
     kind = OfAnyNetwork if models.layers is None else OfLinearLayers
-    return kind(models, thetas.detach(), x, losses)
+    return kind(models, thetas.detach(), x, slopes)
 
 
 class OfLinearLayers:
     """Gradients in a network of linear layers, kept as the factors of their outer products."""
 
-    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses) -> None:
+    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, slopes: Slopes) -> None:
         assert models.layers is not None
         self.network = models.network
         self.shape = thetas.shape
@@ -90,9 +90,8 @@ class OfLinearLayers:
         self.outputs = hidden
         self.deltas: list[Tensor] = []
         # By hand, because in networks this small automatic differentiation costs more than the
-        # arithmetic: only the losses' own derivative is left to it.
-        leaf = hidden.detach().requires_grad_()
-        (delta,) = torch.autograd.grad(losses(leaf).sum(), leaf)
+        # arithmetic.
+        delta = slopes(hidden)
         for backward in reversed(backwards):
             delta = backward(delta)
         self.deltas.reverse()
@@ -132,24 +131,24 @@ def _through_any(before: Tensor, after: Tensor, delta: Tensor) -> Tensor:
 class OfAnyNetwork:
     """Gradients in any network, by automatic differentiation."""
 
-    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses) -> None:
-        self.models, self.x, self.losses = models, x, losses
+    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, slopes: Slopes) -> None:
+        self.models, self.x = models, x
         self.thetas = thetas.clone().requires_grad_()
-        outputs = models(self.thetas, x)
-        self.each = losses(outputs)
-        self.outputs = outputs.detach()
+        self.each = models(self.thetas, x)
+        self.outputs = self.each.detach()
+        self.slopes = slopes(self.outputs)
 
     def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
         """∇ of Σ_s c_s ℓ_s."""
-        total = (coefficients * self.each).sum()
-        (result,) = torch.autograd.grad(total, self.thetas, retain_graph=True)
+        weighted = coefficients.unsqueeze(-1) * self.slopes
+        (result,) = torch.autograd.grad(self.each, self.thetas, weighted, retain_graph=True)
         return result if out is None else out.copy_(result)
 
     def inner_products(self) -> Tensor:
         """⟨∇ℓ_s, ∇ℓ_t⟩, from the gradients written out."""
 
-        def each(theta: Tensor) -> Tensor:
-            return self.losses(self.models.network(theta, self.x))
+        def each(theta: Tensor, slope: Tensor) -> Tensor:
+            return (self.models.network(theta, self.x) * slope).sum(-1)
 
-        written: Tensor = vmap(jacrev(each))(self.thetas.detach())
+        written: Tensor = vmap(jacrev(each))(self.thetas.detach(), self.slopes)
         return written @ written.mT
