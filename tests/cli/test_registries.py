@@ -114,7 +114,7 @@ class Coin:
 
 
 methods.register(
-    methods.Registration("coin", "a coin", Coin, methods.registry.ONE_MODEL, "linear")
+    methods.Registration("coin", "a coin", Coin, methods.registration.ONE_MODEL, "linear")
 )
 
 

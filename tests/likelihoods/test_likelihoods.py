@@ -87,6 +87,19 @@ def test_without_variance_expectations_are_the_plain_loss(likelihood, outputs, y
     torch.testing.assert_close(plain.loss, likelihood.negative_log(mean, labels))
 
 
+@every
+def test_slopes_are_the_difference_quotients_of_the_loss(likelihood, outputs, y):
+    labels = likelihood.check(y, outputs)
+    models = torch.randn(3, 4, outputs, generator=torch.Generator().manual_seed(5)).double()
+    slopes = likelihood.slope(models, labels)
+    for output in range(outputs):
+        step = 1e-5 * torch.eye(outputs).double()[output]
+        above, below = (likelihood.negative_log(models + s * step, labels) for s in (1, -1))
+        torch.testing.assert_close(
+            slopes[..., output], (above - below) / 2e-5, atol=1e-6, rtol=1e-6
+        )
+
+
 @pytest.mark.parametrize("count", [0, 1, 40])
 @pytest.mark.parametrize(("mean", "variance"), [(-3.0, 0.1), (0.5, 2.0), (2.0, 0.0625)])
 def test_poisson_expectations_match_numerical_integration(count, mean, variance):

@@ -46,6 +46,10 @@ class Bernoulli(Likelihood):
             logits, y.to(logits.dtype).expand_as(logits), reduction="none"
         )
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """p(y=1 | f) − y."""
+        return torch.sigmoid(outputs) - y.to(outputs.dtype).unsqueeze(-1)
+
     def mean(self, outputs: Tensor) -> Tensor:
         """Class probabilities, shape (..., n, 2)."""
         return torch.sigmoid(torch.cat([-outputs, outputs], -1))

@@ -42,6 +42,10 @@ class Categorical(Likelihood):
         index = y.expand(outputs.shape[:-1]).unsqueeze(-1)
         return -log_probabilities.gather(-1, index).squeeze(-1)
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """p(c | f) − 1[c = y]."""
+        return torch.softmax(outputs, -1) - functional.one_hot(y, outputs.shape[-1])
+
     def mean(self, outputs: Tensor) -> Tensor:
         """Class probabilities, shape (..., n, outputs)."""
         return torch.softmax(outputs, -1)

@@ -52,6 +52,12 @@ class Likelihood(ABC):
     def negative_log(self, outputs: Tensor, y: Tensor) -> Tensor:
         """−log p(y | f), one value a sample: shape (..., n)."""
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The derivative of `negative_log` by the outputs of its own sample: their shape."""
+        leaf = outputs.detach().requires_grad_()
+        (found,) = torch.autograd.grad(self.negative_log(leaf, y).sum(), leaf)
+        return found
+
     @abstractmethod
     def mean(self, outputs: Tensor) -> Tensor:
         """E[y | f], by which models are averaged and bounded: shape (..., n, columns).

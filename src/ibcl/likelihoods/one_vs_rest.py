@@ -35,6 +35,10 @@ class OneVsRest(Categorical):
         losses = functional.binary_cross_entropy_with_logits(outputs, chosen, reduction="none")
         return losses.sum(-1)
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """1 / (1 + exp(−f_c)) − 1[c = y]."""
+        return torch.sigmoid(outputs) - functional.one_hot(y, outputs.shape[-1])
+
     def mean(self, outputs: Tensor) -> Tensor:
         """Class probabilities, shape (..., n, outputs)."""
         # In logarithms, so that a sample no class claims still has probabilities that sum to 1.

@@ -25,6 +25,10 @@ def squared(outputs):
     return (outputs - 0.3).square().sum(-1)
 
 
+def slope_of_squared(outputs):
+    return 2 * (outputs - 0.3)
+
+
 def setting(build):
     generator = torch.Generator().manual_seed(3)
     torch.manual_seed(0)
@@ -40,7 +44,7 @@ def test_outputs_are_those_of_each_model_alone(build):
     models, thetas, x, _ = setting(build)
     alone = torch.stack([models.network(theta, x) for theta in thetas])
     torch.testing.assert_close(models(thetas, x), alone)
-    samples = per_sample_gradients(models, thetas, x, squared)
+    samples = per_sample_gradients(models, thetas, x, slope_of_squared)
     torch.testing.assert_close(samples.outputs, alone)
 
 
@@ -53,7 +57,7 @@ def test_gradients_are_those_of_each_sample_alone(build):
             leaf = theta.clone().requires_grad_()
             loss = squared(models.network(leaf, sample[None]))[0]
             written[p, s] = torch.autograd.grad(loss, leaf)[0]
-    samples = per_sample_gradients(models, thetas, x, squared)
+    samples = per_sample_gradients(models, thetas, x, slope_of_squared)
     expected = torch.einsum("ps,psd->pd", coefficients, written)
     torch.testing.assert_close(samples.combine(coefficients), expected, rtol=1e-4, atol=1e-4)
     buffer = torch.full_like(expected, torch.nan)
@@ -65,6 +69,6 @@ def test_gradients_are_those_of_each_sample_alone(build):
 
 def test_networks_of_linear_layers_take_the_fast_way_and_others_the_general_one():
     models, thetas, x, _ = setting(CHAINS["mlp"])
-    assert isinstance(per_sample_gradients(models, thetas, x, squared), OfLinearLayers)
+    assert isinstance(per_sample_gradients(models, thetas, x, slope_of_squared), OfLinearLayers)
     models, thetas, x, _ = setting(OTHERS["random features"])
-    assert isinstance(per_sample_gradients(models, thetas, x, squared), OfAnyNetwork)
+    assert isinstance(per_sample_gradients(models, thetas, x, slope_of_squared), OfAnyNetwork)

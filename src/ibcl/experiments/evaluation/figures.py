@@ -14,9 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ibcl.experiments.evaluation.charts import Chart, Line, Panel, Ranking
+from ibcl.experiments.evaluation.chart import Chart, Line, Panel, Ranking
 from ibcl.experiments.evaluation.style import DASHES, MARKERS, PALETTE, SETTINGS
-from ibcl.experiments.methods.registry import ALL_DATA, GROUPS
+from ibcl.experiments.methods.registration import ALL_DATA, GROUPS
 
 # Lines this close at their ends, in shares of the axis, get their names moved apart.
 _APART = 0.062

@@ -9,7 +9,7 @@ import pandas as pd
 from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.names import group_of, keeps_all_data, title
 from ibcl.experiments.evaluation.summary import by_metric, column_title, percent
-from ibcl.experiments.methods.registry import OURS
+from ibcl.experiments.methods.registration import OURS
 
 
 def findings(table: pd.DataFrame) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ibcl.experiments import benchmarks, methods
-from ibcl.experiments.methods.registry import GROUPS
+from ibcl.experiments.methods.registration import GROUPS
 
 
 def title(method: str, memory: int = 0) -> str:

@@ -15,7 +15,8 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from ibcl.experiments.evaluation import overhead
-from ibcl.experiments.evaluation.charts import Chart, all_charts, region_example
+from ibcl.experiments.evaluation.chart import Chart
+from ibcl.experiments.evaluation.charts import all_charts, region_example
 from ibcl.experiments.evaluation.figures import figure_as_png, write_figures
 from ibcl.experiments.evaluation.findings import findings
 from ibcl.experiments.evaluation.names import benchmark_title, title

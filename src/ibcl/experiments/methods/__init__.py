@@ -17,10 +17,11 @@ torch.Size([2, 2, 1])
 6
 """
 
+from ibcl.experiments.methods import registry
 from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.class_scores import AnswersAmongAllClasses, ClassScores
 from ibcl.experiments.methods.method import KeepsAllData, Method
-from ibcl.experiments.methods.registry import (
+from ibcl.experiments.methods.registration import (
     METHODS,
     Range,
     Registration,
@@ -45,4 +46,5 @@ __all__ = [
     "options",
     "register",
     "registered",
+    "registry",
 ]

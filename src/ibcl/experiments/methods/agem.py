@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ibcl.experiments.methods.baseline import Gradient
+from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 
@@ -55,17 +55,18 @@ class AGEM(Rehearsal):
     def direction(self, pool: Pool, preferences: Tensor, generator: torch.Generator) -> Gradient:
         """Project g of the minibatch by g_ref of a batch of memories."""
         data, importance = pool.data, pool.importance(preferences)
+        size = self.descent.batch_size
         memories = torch.nonzero(~pool.current).flatten()
 
         def gradient(thetas: Tensor, rows: Tensor, _: int) -> Tensor:
-            draw = torch.randint(max(1, len(memories)), (self.batch_size,), generator=generator)
+            draw = torch.randint(max(1, len(memories)), (size,), generator=generator)
             drawn = torch.cat([rows, memories[draw] if len(memories) else memories])
-            losses = partial(self.loss, y=data.y[drawn])
-            samples = per_sample_gradients(self.models, thetas, data.x[drawn], losses)
+            slopes = partial(self.slope, y=data.y[drawn])
+            samples = per_sample_gradients(self.models, thetas, data.x[drawn], slopes)
             # The two rows of `shares` turn gradients of samples into g and g_ref.
             shares = torch.zeros(len(thetas), 2, len(drawn))
             shares[:, 0, : len(rows)] = importance[:, rows] / len(rows)
-            shares[:, 1, len(rows) :] = importance[:, drawn[len(rows) :]] / self.batch_size
+            shares[:, 1, len(rows) :] = importance[:, drawn[len(rows) :]] / size
             v = conflict(shares @ samples.inner_products() @ shares.mT)
             return samples.combine(shares[:, 0] + v[:, None] * shares[:, 1], out=thetas.grad)
 

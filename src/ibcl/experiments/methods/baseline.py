@@ -1,24 +1,18 @@
-"""What the methods that train by gradient share: the training loop, and one model a preference."""
+"""What the methods that train by gradient share: one model a preference."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.checked import CheckedMethod, at_least, positive
+from ibcl.experiments.methods.checked import CheckedMethod
+from ibcl.experiments.methods.descent import Descent, Gradient, of_weighted_loss
 from ibcl.experiments.methods.models import ManyModels
-from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.likelihoods import Likelihood
 from ibcl.tasks import TaskData, as_inputs
-
-Gradient = Callable[[Tensor, Tensor, int], Tensor]
-"""From parameters (P, D), the rows of a minibatch and the epoch to the gradient to descend on."""
 
 
 class Baseline(CheckedMethod):
@@ -29,11 +23,8 @@ class Baseline(CheckedMethod):
     network
         Any module; networks of linear layers (`ibcl.networks.linear`, `ibcl.networks.mlp`) are
         fastest.
-    epochs, batch_size, learning_rate
-        Of Adam, afresh at every task; the learning rate falls to zero along a cosine. A minibatch
-        is the same for the models of all preferences.
-    weight_decay
-        λ of a penalty ½ λ ‖θ‖² on every model's loss.
+    epochs, batch_size, learning_rate, weight_decay
+        As in `Descent`, at every task afresh.
     likelihood
         Gives the loss, −log p(y | f): cross entropy for classes, squared error for regression.
     seed
@@ -53,10 +44,7 @@ class Baseline(CheckedMethod):
     ) -> None:
         super().__init__(network, likelihood=likelihood, seed=seed)
         self.models = ManyModels(self.network)
-        self.epochs = at_least("epochs", epochs, 1)
-        self.batch_size = at_least("batch_size", batch_size, 1)
-        self.learning_rate = positive("learning_rate", learning_rate)
-        self.weight_decay = positive("weight_decay", weight_decay, or_zero=True)
+        self.descent = Descent(epochs, batch_size, learning_rate, weight_decay)
         self.thetas: Tensor | None = None
 
     @abstractmethod
@@ -77,27 +65,8 @@ class Baseline(CheckedMethod):
     def descend(
         self, thetas: Tensor, samples: int, gradient: Gradient, generator: torch.Generator
     ) -> None:
-        """Train all models together by Adam: `epochs` passes over so many samples in minibatches.
-
-        One fused Adam steps every model at once, in place; Adam works coordinate by coordinate, so
-        each model goes exactly where it would have gone alone.
-        """
-        thetas.grad = torch.zeros_like(thetas)
-        optimiser = torch.optim.Adam(
-            [thetas.requires_grad_()],
-            lr=self.learning_rate,
-            weight_decay=self.weight_decay,
-            fused=True,
-        )
-        steps = self.epochs * math.ceil(samples / self.batch_size)
-        schedule = iter(0.5 * (1 + math.cos(math.pi * step / steps)) for step in range(steps))
-        for epoch in range(self.epochs):
-            for rows in torch.split(torch.randperm(samples, generator=generator), self.batch_size):
-                thetas.grad = gradient(thetas, rows, epoch)
-                optimiser.param_groups[0]["lr"] = self.learning_rate * next(schedule)
-                optimiser.step()
-                self.updates += len(thetas)
-        thetas.requires_grad_(False)
+        """Train all models together, in place, and count the updates."""
+        self.updates += self.descent.run(thetas, samples, gradient, generator)
 
     def minimise(
         self, start: Tensor, data: TaskData, importance: Tensor, generator: torch.Generator
@@ -107,11 +76,6 @@ class Baseline(CheckedMethod):
         Start has shape (D,), importance (P, n); the result has shape (P, D).
         """
         thetas = start.repeat(len(importance), 1)
-
-        def gradient(thetas: Tensor, rows: Tensor, _: int) -> Tensor:
-            losses = partial(self.loss, y=data.y[rows])
-            samples = per_sample_gradients(self.models, thetas, data.x[rows], losses)
-            return samples.combine(importance[:, rows] / len(rows), out=thetas.grad)
-
+        gradient = of_weighted_loss(self.models, self.slope, data, importance)
         self.descend(thetas, data.size, gradient, generator)
         return thetas

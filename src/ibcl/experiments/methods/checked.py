@@ -79,6 +79,11 @@ class CheckedMethod(ABC):
         assert not isinstance(self.likelihood, str)
         return self.likelihood.negative_log(outputs, y)
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The derivative of each loss by its own outputs, of their shape."""
+        assert not isinstance(self.likelihood, str)
+        return self.likelihood.slope(outputs, y)
+
     def generator(self) -> torch.Generator:
         """Return the present task's own source of randomness."""
         state = np.random.SeedSequence([self.seed, len(self.tasks)]).generate_state(1, np.uint64)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ibcl import networks
-from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.class_scores import ClassScores
+from ibcl.experiments.methods.descent import Descent, of_weighted_loss
+from ibcl.experiments.methods.models import ManyModels
 from ibcl.likelihoods import Categorical
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
@@ -29,7 +30,7 @@ class ClassNetwork(ClassScores):
         The hidden layers to use; it must come from `ibcl.networks`, which can rebuild it with as
         many outputs as there are classes.
     epochs, batch_size, learning_rate, weight_decay
-        As in `Baseline`.
+        As in `Descent`.
     """
 
     def __init__(
@@ -48,13 +49,8 @@ class ClassNetwork(ClassScores):
                 f"{self.name} needs a network of ibcl.networks, which it can rebuild with an "
                 f"output for every class; a {type(network).__name__} cannot be."
             )
-        self.training = {
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "weight_decay": weight_decay,
-        }
-        self.trainer: Trainer | None = None
+        self.descent = Descent(epochs, batch_size, learning_rate, weight_decay)
+        self.over_classes: FlatNetwork | None = None
         self.theta: Tensor | None = None
 
     @abstractmethod
@@ -62,22 +58,23 @@ class ClassNetwork(ClassScores):
         """Inputs and columns of every task's samples at hand."""
 
     @abstractmethod
-    def start(self, trainer: Trainer, generator: torch.Generator) -> Tensor:
-        """Where training starts from, of shape (D,)."""
+    def start(self, network: FlatNetwork, generator: torch.Generator) -> Tensor:
+        """Where training of this network starts from, of shape (D,)."""
 
     def train(self) -> None:
         """Minimise the softmax's loss, all tasks counting the same."""
-        trainer = Trainer(self.resized(len(self.columns)), **self.training)
+        network = FlatNetwork(self.resized(len(self.columns)))
         generator = self.generator()
-        start = self.start(trainer, generator)
+        thetas = self.start(network, generator)[None]
         parts = self.samples()
         x, column = (torch.cat(part) for part in zip(*parts, strict=True))
         sizes = torch.tensor([len(rows) for rows, _ in parts])
         importance = (len(x) / (len(sizes) * sizes)).repeat_interleave(sizes)
-        data = TaskData(x, column)
-        self.theta = trainer.minimise(start, data, importance[None], generator)[0]
-        self.trainer = trainer
-        self.updates += trainer.updates
+        gradient = of_weighted_loss(
+            ManyModels(network), Categorical().slope, TaskData(x, column), importance[None]
+        )
+        self.updates += self.descent.run(thetas, len(x), gradient, generator)
+        self.over_classes, self.theta = network, thetas[0]
 
     def resized(self, outputs: int) -> nn.Module:
         """Build the same network with so many outputs."""
@@ -87,27 +84,9 @@ class ClassNetwork(ClassScores):
 
     def scores(self, x: Tensor) -> Tensor:
         """The network's log probabilities."""
-        assert self.trainer is not None
+        assert self.over_classes is not None
         assert self.theta is not None
-        return self.trainer.network(self.theta, x).log_softmax(-1)
-
-
-class Trainer(Baseline):
-    """The training loop of `Baseline`, for one network over classes."""
-
-    name = "class network"
-
-    def __init__(self, network: nn.Module, **settings: Any) -> None:
-        super().__init__(network, likelihood=Categorical(), **settings)
-
-    def fit(self, current: TaskData, preferences: Tensor) -> Tensor:
-        """Not asked for: `minimise` is used directly."""
-        raise NotImplementedError
-
-    @property
-    def stored_bytes(self) -> int:
-        """Nothing of its own."""
-        return 0
+        return self.over_classes(self.theta, x).log_softmax(-1)
 
 
 def grown(theta: Tensor, old: FlatNetwork, new: FlatNetwork, start: Tensor) -> Tensor:

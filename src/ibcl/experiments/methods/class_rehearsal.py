@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import at_least
-from ibcl.experiments.methods.class_network import ClassNetwork, Trainer, grown
+from ibcl.experiments.methods.class_network import ClassNetwork, grown
+from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
 
@@ -53,12 +54,12 @@ class ClassRehearsal(ClassNetwork):
         assert self.current is not None
         return [*self.memories, self.current]
 
-    def start(self, trainer: Trainer, generator: torch.Generator) -> Tensor:
+    def start(self, network: FlatNetwork, generator: torch.Generator) -> Tensor:
         """The last task's parameters, with random ones for the new classes."""
-        fresh = trainer.network.initial_parameters(generator)
-        if self.trainer is None or self.theta is None:
+        fresh = network.initial_parameters(generator)
+        if self.over_classes is None or self.theta is None:
             return fresh
-        return grown(self.theta, self.trainer.network, trainer.network, fresh)
+        return grown(self.theta, self.over_classes, network, fresh)
 
     @property
     def stored_bytes(self) -> int:

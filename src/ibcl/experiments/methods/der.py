@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Gradient
 from ibcl.experiments.methods.checked import positive
+from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 from ibcl.tasks import TaskData
@@ -88,15 +88,14 @@ class DER(Rehearsal):
             now = current[rows]
             past = torch.nonzero(~now).flatten()
 
-            def losses(outputs: Tensor) -> Tensor:
-                each = self.loss(outputs, data.y[rows]) * torch.where(now, 1.0, self.beta)
-                if remembered is None:
-                    return each
-                distance = (outputs[..., past, :] - remembered[rows[past]]).square().sum(-1)
-                return each.index_add(-1, past, self.alpha * distance)
+            def slopes(outputs: Tensor) -> Tensor:
+                each = self.slope(outputs, data.y[rows]) * torch.where(now, 1.0, self.beta)[:, None]
+                if remembered is not None:
+                    each[:, past] += 2 * self.alpha * (outputs[:, past] - remembered[rows[past]])
+                return each
 
-            samples = per_sample_gradients(self.models, thetas, data.x[rows], losses)
-            if epoch == self.epochs - 1:
+            samples = per_sample_gradients(self.models, thetas, data.x[rows], slopes)
+            if epoch == self.descent.epochs - 1:
                 for row, logits in zip(rows[now], samples.outputs.mean(0)[now], strict=True):
                     self.reservoir.add(data.x[row], data.y[row], logits)
             return samples.combine(importance[:, rows] / len(rows), out=thetas.grad)

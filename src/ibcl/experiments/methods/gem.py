@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Gradient
 from ibcl.experiments.methods.checked import at_least
+from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 
@@ -95,8 +95,8 @@ class GEM(Rehearsal):
                 for first, size in zip(firsts[:past], sizes[:past], strict=True)
             ]
             drawn = torch.cat(groups)
-            losses = partial(self.loss, y=data.y[drawn])
-            samples = per_sample_gradients(self.models, thetas, data.x[drawn], losses)
+            slopes = partial(self.slope, y=data.y[drawn])
+            samples = per_sample_gradients(self.models, thetas, data.x[drawn], slopes)
             # Row r of `shares` turns gradients of samples into that of group r: g, g_1, … g_past.
             means = [torch.full((1, len(group)), 1 / len(group)) for group in groups]
             shares = torch.block_diag(*means).repeat(len(thetas), 1, 1)  # type: ignore[no-untyped-call]

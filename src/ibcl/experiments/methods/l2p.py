@@ -82,11 +82,12 @@ class L2P(Baseline):
 
         def gradient(together: Tensor, rows: Tensor, _: int) -> Tensor:
             x = current.x[rows]
-            head, pool = parts(together)
+            leaf = together.detach().requires_grad_()
+            head, pool = parts(leaf)
             prompt, similarity = self.prompt(x, pool)
             losses = self.loss(self.models(head, x + prompt), current.y[rows])
             pull = (1 - similarity).sum(1).mean()
-            return torch.autograd.grad(losses.mean() + self.key_strength * pull, together)[0]
+            return torch.autograd.grad(losses.mean() + self.key_strength * pull, leaf)[0]
 
         self.descend(together, current.size, gradient, generator)
         head, pool = parts(together)

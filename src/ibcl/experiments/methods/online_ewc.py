@@ -59,8 +59,8 @@ class OnlineEWC(Baseline):
         thetas = anchor.repeat(1, 1)
 
         def gradient(thetas: Tensor, rows: Tensor, _: int) -> Tensor:
-            losses = partial(self.loss, y=current.y[rows])
-            samples = per_sample_gradients(self.models, thetas, current.x[rows], losses)
+            slopes = partial(self.slope, y=current.y[rows])
+            samples = per_sample_gradients(self.models, thetas, current.x[rows], slopes)
             step = samples.combine(torch.full((1, len(rows)), 1 / len(rows)), out=thetas.grad)
             return step.add_(self.strength * self.fisher * (thetas.detach() - anchor))
 

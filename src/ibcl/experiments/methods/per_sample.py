@@ -12,6 +12,7 @@ and no gradient of a sample is ever written out: GEM's inner products cost less 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -20,8 +21,8 @@ from torch.func import jacrev, vmap
 
 from ibcl.experiments.methods.models import ManyModels, affine
 
-Losses = Callable[[Tensor], Tensor]
-"""From outputs of shape (..., n, outputs) to one loss a sample, (..., n)."""
+Slopes = Callable[[Tensor], Tensor]
+"""From outputs (P, n, outputs) to the derivative of each sample's loss by its own: their shape."""
 
 
 class PerSampleGradients(Protocol):
@@ -37,16 +38,16 @@ class PerSampleGradients(Protocol):
 
 
 def per_sample_gradients(
-    models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses
+    models: ManyModels, thetas: Tensor, x: Tensor, slopes: Slopes
 ) -> PerSampleGradients:
-    """Gradients of `losses(f(θ_p, x))`, sample by sample.
+    """Gradients of losses of f(θ_p, x), sample by sample, from the losses' slopes.
 
     Examples
     --------
     >>> from ibcl.networks import FlatNetwork, linear
     >>> models = ManyModels(FlatNetwork(linear(2)))
     >>> samples = per_sample_gradients(
-    ...     models, torch.zeros(1, 3), torch.eye(2), lambda f: f.squeeze(-1)
+    ...     models, torch.zeros(1, 3), torch.eye(2), torch.ones_like
     ... )
     >>> samples.combine(torch.tensor([[2.0, 3.0]]))
     tensor([[2., 3., 5.]])
@@ -55,32 +56,50 @@ def per_sample_gradients(
              [1., 2.]]])
     """
     kind = OfAnyNetwork if models.layers is None else OfLinearLayers
-    return kind(models, thetas.detach(), x, losses)
+    return kind(models, thetas.detach(), x, slopes)
 
 
 class OfLinearLayers:
     """Gradients in a network of linear layers, kept as the factors of their outer products."""
 
-    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses) -> None:
+    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, slopes: Slopes) -> None:
         assert models.layers is not None
         self.network = models.network
         self.shape = thetas.shape
         self.biases: list[bool] = []
         self.inputs: list[Tensor] = []
-        after: list[Tensor] = []
         parameters = iter(self.network.unflatten(thetas).values())
         hidden = x.expand(len(thetas), *x.shape)
+        backwards: list[Callable[[Tensor], Tensor]] = []
         for layer in models.layers:
             if isinstance(layer, nn.Linear):
                 bias = layer.bias is not None
                 self.biases.append(bias)
-                self.inputs.append(hidden.detach())
-                hidden = affine(hidden, next(parameters), next(parameters) if bias else None)
-                after.append(hidden if hidden.requires_grad else hidden.requires_grad_())
-            else:
+                self.inputs.append(hidden)
+                weight = next(parameters)
+                backwards.append(partial(self._through_linear, weight, bool(backwards)))
+                hidden = affine(hidden, weight, next(parameters) if bias else None)
+            elif isinstance(layer, nn.ReLU):
                 hidden = layer(hidden)
-        self.outputs = hidden.detach()
-        self.deltas = torch.autograd.grad(losses(hidden).sum(), after)
+                backwards.append(hidden.sign().mul)
+            else:
+                before = hidden.detach().requires_grad_()
+                after = layer(before)
+                backwards.append(partial(_through_any, before, after))
+                hidden = after.detach()
+        self.outputs = hidden
+        self.deltas: list[Tensor] = []
+        # By hand, because in networks this small automatic differentiation costs more than the
+        # arithmetic.
+        delta = slopes(hidden)
+        for backward in reversed(backwards):
+            delta = backward(delta)
+        self.deltas.reverse()
+
+    def _through_linear(self, weight: Tensor, deeper: bool, delta: Tensor) -> Tensor:
+        """Note a layer's δ, and go on to the δ of its input where another layer is before it."""
+        self.deltas.append(delta)
+        return torch.bmm(delta, weight) if deeper else delta
 
     def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
         """Σ_s c_s δ_s a_sᵀ, and Σ_s c_s δ_s for a bias."""
@@ -103,27 +122,33 @@ class OfLinearLayers:
         return products
 
 
+def _through_any(before: Tensor, after: Tensor, delta: Tensor) -> Tensor:
+    """δ before a layer without parameters, from δ after it."""
+    (result,) = torch.autograd.grad(after, before, delta)
+    return result
+
+
 class OfAnyNetwork:
     """Gradients in any network, by automatic differentiation."""
 
-    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, losses: Losses) -> None:
-        self.models, self.x, self.losses = models, x, losses
+    def __init__(self, models: ManyModels, thetas: Tensor, x: Tensor, slopes: Slopes) -> None:
+        self.models, self.x = models, x
         self.thetas = thetas.clone().requires_grad_()
-        outputs = models(self.thetas, x)
-        self.each = losses(outputs)
-        self.outputs = outputs.detach()
+        self.each = models(self.thetas, x)
+        self.outputs = self.each.detach()
+        self.slopes = slopes(self.outputs)
 
     def combine(self, coefficients: Tensor, out: Tensor | None = None) -> Tensor:
         """∇ of Σ_s c_s ℓ_s."""
-        total = (coefficients * self.each).sum()
-        (result,) = torch.autograd.grad(total, self.thetas, retain_graph=True)
+        weighted = coefficients.unsqueeze(-1) * self.slopes
+        (result,) = torch.autograd.grad(self.each, self.thetas, weighted, retain_graph=True)
         return result if out is None else out.copy_(result)
 
     def inner_products(self) -> Tensor:
         """⟨∇ℓ_s, ∇ℓ_t⟩, from the gradients written out."""
 
-        def each(theta: Tensor) -> Tensor:
-            return self.losses(self.models.network(theta, self.x))
+        def each(theta: Tensor, slope: Tensor) -> Tensor:
+            return (self.models.network(theta, self.x) * slope).sum(-1)
 
-        written: Tensor = vmap(jacrev(each))(self.thetas.detach())
+        written: Tensor = vmap(jacrev(each))(self.thetas.detach(), self.slopes)
         return written @ written.mT

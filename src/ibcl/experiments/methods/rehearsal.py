@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.baseline import Baseline, Gradient
+from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.checked import at_least
+from ibcl.experiments.methods.descent import Gradient
 from ibcl.tasks import TaskData
 
 

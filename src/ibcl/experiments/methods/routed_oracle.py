@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.experiments.methods.class_network import ClassNetwork, Trainer
+from ibcl.experiments.methods.class_network import ClassNetwork
+from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
 
@@ -48,9 +49,9 @@ class RoutedOracle(ClassNetwork):
         """All data."""
         return self.seen
 
-    def start(self, trainer: Trainer, generator: torch.Generator) -> Tensor:
+    def start(self, network: FlatNetwork, generator: torch.Generator) -> Tensor:
         """A random start, at every task anew."""
-        return trainer.network.initial_parameters(generator)
+        return network.initial_parameters(generator)
 
     @property
     def stored_bytes(self) -> int:

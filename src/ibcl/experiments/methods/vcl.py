@@ -48,7 +48,7 @@ class VCL(Baseline):
         **settings: Any,
     ) -> None:
         super().__init__(network, **settings)
-        if self.weight_decay:
+        if self.descent.weight_decay:
             raise ValueError("vcl takes no weight_decay: its prior regularises (prior_std).")
         self.memory = at_least("memory", memory, 1)
         self.prior_std = positive("prior_std", prior_std)
