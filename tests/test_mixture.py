@@ -99,6 +99,7 @@ def test_far_means_do_not_cost_digits():
         (lambda q: Mixture([1.5, -0.5], [q, q]), "non-negative"),
         (lambda _: Mixture([1.0], []), "one weight a component"),
         (lambda q: Mixture([0.5, 0.5], [q, random_gaussian("dense", 3, 0)]), "dimensions"),
+        (lambda _: Mixture([1.0], [5]), "components are Gaussians, not int"),
     ],
 )
 def test_bad_mixtures_are_refused_in_a_sentence(make, message):

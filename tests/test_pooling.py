@@ -287,4 +287,6 @@ def test_unknown_rules_and_preferences_are_refused():
         pool(knowledge, [0.5, 0.5, 0.5])
     with pytest.raises(ValueError, match="3 tasks"):
         pool(knowledge, [0.5, 0.5])
+    with pytest.raises(ValueError, match="KnowledgeBase is pooled, not int"):
+        pool(5, [0.5, 0.5])
     assert math.isclose(sum(sample_preferences(3, 1)[0]), 1)

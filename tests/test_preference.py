@@ -175,6 +175,22 @@ def test_matrices_are_read_as_they_are():
         preference_matrix(np.array([[1.0]]), TASKS)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"concentration": "sparse"}, "concentration must be positive"),
+        ({"concentration": 0}, "concentration must be positive"),
+        ({"concentration": float("nan")}, "concentration must be positive"),
+        ({"concentration": float("inf")}, "concentration must be positive"),
+    ],
+)
+def test_seeds_and_concentrations_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        sample_preferences(2, 3, **settings)
+
+
 @pytest.mark.parametrize(("tasks", "n"), [(0, 1), (2, -1), (2, 1.5), (1.5, 2)])
 def test_what_cannot_be_drawn_is_refused(tasks, n):
     with pytest.raises(ValueError, match="Cannot draw"):

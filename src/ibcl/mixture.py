@@ -31,6 +31,11 @@ class Mixture(Distribution):
                 f"A mixture needs one weight a component, not {probabilities.numel()} weights "
                 f"for {len(components)} components."
             )
+        for component in components:
+            if not isinstance(component, Gaussian):
+                raise ValueError(
+                    f"A mixture's components are Gaussians, not {type(component).__name__}."
+                )
         if not bool((probabilities >= 0).all()) or abs(float(probabilities.sum()) - 1) > 1e-6:
             raise ValueError("Mixture weights must be non-negative and sum to 1.")
         kept = [i for i, weight in enumerate(probabilities.tolist()) if weight > 0]

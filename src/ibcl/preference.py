@@ -183,8 +183,15 @@ def sample_preferences(
     """
     if not _whole(tasks, n) or tasks < 1 or n < 0:
         raise ValueError(f"Cannot draw {n} preferences over {tasks} tasks.")
+    if not _whole(seed) or seed < 0:
+        raise ValueError(f"The seed must be a whole number from 0 up, not {seed!r}.")
     generator = np.random.default_rng(seed)
     if concentration is not None:
+        if (
+            not isinstance(concentration, int | float | np.floating)
+            or not 0 < concentration < np.inf
+        ):
+            raise ValueError(f"The concentration must be positive, not {concentration!r}.")
         return generator.dirichlet(np.full(tasks, concentration), n)
     draws = 1 - generator.random((n, tasks))
     weights: NDArray[np.float64] = draws / draws.sum(1, keepdims=True)

@@ -64,6 +64,8 @@ def pool(
     >>> q.mean.item(), round(q.std.item(), 6)
     (2.0, 0.3)
     """
+    if not isinstance(knowledge, KnowledgeBase):
+        raise ValueError(f"A KnowledgeBase is pooled, not {type(knowledge).__name__}.")
     vector = Preference.parse(preference, knowledge.tasks).vector()
     weights = split_weights(knowledge, torch.as_tensor(vector), split)
     return pooling_rule(rule).pool(knowledge, weights)
