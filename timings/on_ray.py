@@ -36,7 +36,7 @@ import torch
 import ibcl
 
 WORKERS = os.cpu_count() or 1
-SEEDS = 12
+SEEDS = 40
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SCORED_USERS = [int(n) for n in os.environ.get("SCORED_USERS", "100000,1000000").split(",")]
 ITEMS = 1_000
