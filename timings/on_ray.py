@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,20 +100,27 @@ def median(costs: list[Cost], what: str) -> float:
 
 
 def grid(folder: Path) -> None:
-    """The same cells on as many workers of either engine."""
-    command = ("bench", "digits", "--methods", "oracle", "--seeds", SEEDS, "--samples", 2)
+    """The same cells on as many workers of either engine: a short grid, and a published one."""
+    grids = {
+        f"{SEEDS} short cells": ("--methods", "oracle", "--seeds", SEEDS, "--samples", 2),
+        "all methods on the digits": ("--asked", "last", "--seeds", 5, "--samples", 5),
+    }
+    for name, options in grids.items():
 
-    def on(engine: str, number: int) -> Cost:
-        places = ("--processes", WORKERS, "--output", folder / f"{engine}-{number}")
-        return cost(*command, *places, "--engine", engine)
+        def on(
+            engine: str, number: int, name: str = name, options: tuple[object, ...] = options
+        ) -> Cost:
+            places = ("--processes", WORKERS, "--output", folder / f"{name}-{engine}-{number}")
+            return cost("bench", "digits", *options, *places, "--engine", engine)
 
-    local, on_ray = in_turns(lambda n: on("local", n), lambda n: on("ray", n))
-    print(f"grid of {SEEDS} cells, {WORKERS} workers, median of {ROUNDS} rounds, whole commands")
-    for what in ("clock", "processor"):
-        one, other = median(local, what), median(on_ray, what)
-        print(
-            f"  {what}: local {one:.1f} s, ray {other:.1f} s; ratio {other / one:.2f}", flush=True
-        )
+        local, on_ray = in_turns(partial(on, "local"), partial(on, "ray"))
+        print(f"grid, {name}: {WORKERS} workers, median of {ROUNDS} rounds, whole commands")
+        for what in ("clock", "processor"):
+            one, other = median(local, what), median(on_ray, what)
+            print(
+                f"  {what}: local {one:.1f} s, ray {other:.1f} s; ratio {other / one:.2f}",
+                flush=True,
+            )
 
 
 def knowledge_base(folder: Path) -> None:
