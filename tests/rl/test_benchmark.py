@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from ibcl.cli.rl import rl
 from ibcl.rl import BayesianPolicyGradient
+from ibcl.rl.bayesian_policy_gradient import Probation
 from ibcl.rl.experiment import SeedResult, TaskResult, run
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, recipe
@@ -95,7 +97,7 @@ def test_a_log_is_told_every_iteration_and_the_hypervolumes(tmp_path):
         ("seed-3/energy", 1),
         ("seed-3/middle", 1),
         ("seed-3/speed", 1),
-        ("seed-3", result.steps),
+        ("seed-3", result.cost().steps),
     ]
     for (_, _, figures), task in zip(told, result.tasks, strict=False):
         assert [figures["return 1"], figures["return 2"]] == task.curve[-1][2:]
@@ -213,3 +215,39 @@ def test_an_interval_covers_its_mean_at_the_stated_rate():
         abs(interval.mean - 5) <= interval.half_width for interval in map(Interval.of, samples)
     ]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
+
+
+def test_a_start_that_shows_nothing_is_given_up_and_its_cost_is_counted(tmp_path):
+    def starting(least, starts):
+        # Standing still returns 500 in speed; no two-update policy comes anywhere near 5,000.
+        learning = BayesianPolicyGradient(
+            iterations=2, score_every=1, probation=Probation(iterations=1, least=least)
+        )
+        return replace(
+            TINY,
+            stages=(
+                Stage("speed", (1.0, 0.0), learning),
+                Stage("energy", (0.0, 1.0), ONE_UPDATE),
+            ),
+            combinations={"both": ("energy", "speed")},
+            starts=starts,
+        )
+
+    (kept,) = run(starting(-1e9, 3), [5], tmp_path / "kept", preferences=2)
+    (plain,) = run(starting(5000.0, 1), [5], tmp_path / "plain", preferences=2)
+    assert kept.fronts == plain.fronts
+    assert kept.given_up == plain.given_up == []
+    (again,) = run(starting(5000.0, 3), [5], tmp_path / "again", preferences=2)
+    assert again.fronts != kept.fronts
+    assert [spent.steps for spent in again.given_up] == 2 * [2 * 128 + 500]
+    assert again.cost().steps == (2 + 2 + 1) * (2 * 128 + 500)
+    assert "given up after their probation, their cost included: seed 5: 2" in summary(
+        starting(5000.0, 3), [again], "ibcl rl"
+    )
+    # The starts that failed are remembered by their checkpoints, and not run again.
+    file = tmp_path / "again" / "seed-5" / "result-2.json"
+    before = json.loads(file.read_text())
+    file.unlink()
+    (continued,) = run(starting(5000.0, 3), [5], tmp_path / "again", preferences=2)
+    assert json.loads(file.read_text()) == before
+    assert continued == again

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from known_fronts import LinearQuadratic
 
 from ibcl.gaussians import DiagonalGaussian
+from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 from ibcl.rl.policies import Perceptron, Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate, generalised_advantages, surrogate
 from ibcl.rl.rollout import Sampler
+from ibcl.rl.twin_delayed import TwinDelayed
 from ibcl.rl.variational import Objective, Variational
 
 
@@ -115,3 +118,28 @@ def test_a_strong_trajectory_kl_holds_the_policy_near_its_prior():
         departures[weight] = float(np.square(q.mean).sum())
     assert departures[0.0] > 0.3
     assert departures[50.0] < 0.1 * departures[0.0]
+
+
+def test_rewards_beyond_a_cap_are_not_paid_for():
+    # Charged after the move, a state within ±0.5 is as good as home under a cap of −0.25: from ±1
+    # the cheapest gain that gets there is a half, and more of it only costs effort.
+    gains = {}
+    for cap in (None, (-0.25, 1.0)):
+        inference = BayesianPolicyGradient(
+            iterations=150,
+            estimator=ClippedSurrogate(segment=20, mean_rate=0.01),
+            action_std=(0.2, 0.05),
+            cap=cap,
+        )
+        policy = Policy(1, 1, hidden=())
+        prior = DiagonalGaussian(torch.zeros(2), torch.full((2,), 0.05))
+        sampler = Sampler(LinearQuadratic(16), policy)
+        found = inference.infer(policy, (0.9, 0.1), [prior], sampler, LinearQuadratic(1))
+        gains[cap] = -float(found.posteriors[0].mean[0])
+    assert gains[None] > 0.75
+    assert 0.3 < gains[-0.25, 1.0] < 0.6
+
+
+def test_a_cap_is_refused_where_it_would_not_be_kept():
+    with pytest.raises(ValueError, match="ClippedSurrogate"):
+        BayesianPolicyGradient(estimator=TwinDelayed(), cap=(1.0, 1.0))

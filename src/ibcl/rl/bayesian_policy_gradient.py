@@ -79,6 +79,25 @@ class PolicyInference(InferenceResult):
 
 
 @dataclass(frozen=True)
+class Probation:
+    """What a start has to show: a preferred return of ``least`` within so many iterations.
+
+    Now and then a random start never finds a gait, and more of the same training does not help it.
+    """
+
+    iterations: int
+    least: float
+
+
+class StartError(RuntimeError):
+    """A start that did not pass its probation; ``spent`` is what it cost, without a posterior."""
+
+    def __init__(self, spent: PolicyInference, message: str) -> None:
+        super().__init__(message)
+        self.spent = spent
+
+
+@dataclass(frozen=True)
 class BayesianPolicyGradient:
     """Settings of one task's learning.
 
@@ -100,6 +119,12 @@ class BayesianPolicyGradient:
         scored one of the last quarter of the run.
     checkpoint_every
         Updates between checkpoints; replayed experience is large.
+    cap
+        What of a step's rewards counts at most, one value an objective: a speed beyond it is not
+        wanted, so that the task is a pace and its price. Only `ClippedSurrogate` takes it; the
+        anchors of `TwinDelayed` have caps of their own.
+    probation
+        When to give up a start: `infer` then raises `StartError`.
     reflected
         Keep q its own mirror image in the environment's reflection, which the preference must be
         too.
@@ -115,12 +140,16 @@ class BayesianPolicyGradient:
     score_every: int = 5
     checkpoint_every: int = 1
     reflected: bool = False
+    cap: tuple[float, ...] | None = None
+    probation: Probation | None = None
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.score_every < 1:
             raise ValueError("iterations and score_every must be at least 1.")
         if not 0 < self.std_bounds[0] <= self.std_bounds[1]:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
+        if self.cap is not None and not isinstance(self.estimator, ClippedSurrogate):
+            raise ValueError("A cap on rewards needs the ClippedSurrogate estimator.")
 
     def infer(
         self,
@@ -217,6 +246,7 @@ class _Run:
         self.cpu_seconds = 0.0
         self.history: list[list[float]] = []
         self.first_step = sampler.steps
+        self.cap = None if settings.cap is None else np.array(settings.cap, dtype=np.float32)
 
     def finish(self, progress: ProgressCallback | None) -> PolicyInference:
         """Run, or continue, to the last iteration."""
@@ -232,6 +262,7 @@ class _Run:
         started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
         updates_before, rotation = self.updates, self.scoring.rotation
         while self.iteration < settings.iterations:
+            self._check_start()
             cpu = time.process_time()
             fraction = self.iteration / max(1, settings.iterations - 1)
             objective = Objective(
@@ -241,6 +272,7 @@ class _Run:
                 rate=scheduled(settings.rate, fraction),
                 kl_weight=settings.kl_weight,
                 trajectory_kl=scheduled(settings.trajectory_kl, fraction),
+                cap=self.cap,
             )
             # A generator of its own for every update makes a resumed run equal to a straight one.
             rng = np.random.default_rng([*self.entropy, self.iteration])
@@ -273,14 +305,29 @@ class _Run:
                         elapsed / done * (settings.iterations - self.iteration),
                     )
                 )
+        return self._spent(posteriors=(self.best.gaussian(),), objectives=(self.best_value,))
+
+    def _spent(self, **found: Any) -> PolicyInference:
         return PolicyInference(
-            posteriors=(self.best.gaussian(),),
             updates=self.updates,
-            objectives=(float(self.best_value),),
             steps=self.steps,
             cpu_seconds=self.cpu_seconds,
             history=np.array(self.history),
+            **found,
         )
+
+    def _check_start(self) -> None:
+        probation = self.settings.probation
+        if probation is None or self.iteration != probation.iterations:
+            return
+        width = len(self.weights)
+        shown = max((float(self.weights @ row[2 : 2 + width]) for row in self.history), default=0.0)
+        if shown < probation.least:
+            raise StartError(
+                self._spent(posteriors=(), objectives=()),
+                f"The best of the first {self.iteration} iterations returned {shown:.0f}, not "
+                f"{probation.least:.0f}: begin again from another start.",
+            )
 
     @property
     def steps(self) -> int:
@@ -298,7 +345,10 @@ class _Run:
         returns = np.concatenate([score.returns for score in scores])
         self.history.append([float(self.iteration), float(self.steps), *returns.ravel().tolist()])
         # Several tasks have no common scale on which one moment would be the best: the last is.
-        value = float(returns[0] @ self.weights) if len(rows) == 1 else float(self.iteration)
+        value = float(self.iteration)
+        if len(rows) == 1:
+            whole = np.inf if self.cap is None else self.cap * self.scoring.horizon
+            value = float(np.minimum(returns[0], whole) @ self.weights)
         if self.iteration >= 0.75 * self.settings.iterations and value >= self.best_value:
             self.best, self.best_value = self.q.copy(), value
 

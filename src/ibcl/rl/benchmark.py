@@ -63,7 +63,8 @@ def benchmark(
     draw_front(plan, results, objectives, folder / "front.png")
     draw_curves(results, objectives, folder / "curves.png")
     if environment in DEFINITIONS:
-        ibcrl = train(plan, seeds[0], folder / "seeds" / f"seed-{seeds[0]}", print, threads)
+        place = folder / "seeds" / f"seed-{seeds[0]}"
+        ibcrl = train(plan, seeds[0], place, print, threads).ibcrl
         shown = even_preferences(ROWS_OF_FRAMES, len(objectives))
         draw_frames(plan, ibcrl, shown.tolist(), folder / "frames.png")
     return text

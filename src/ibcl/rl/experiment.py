@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,22 @@ from ibcl.callbacks import RunLog
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
 from ibcl.files import write_atomically
 from ibcl.progress import Bar, progress_bar
-from ibcl.rl.bayesian_policy_gradient import PolicyProgress
+from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress, StartError
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Image, Recipe, Together
 
 SECONDS_BETWEEN_LINES = 10.0
 Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What some training cost."""
+
+    updates: int
+    steps: int
+    cpu_seconds: float
 
 
 @dataclass(frozen=True)
@@ -61,21 +71,21 @@ class SeedResult:
     fallen: dict[str, int]
     """How many of the generated policies fell in their episode."""
     generation_steps: int
+    given_up: list[Spent] = field(default_factory=list)
+    """Starts that failed their probation; what they cost is part of the seed's cost."""
 
-    @property
-    def steps(self) -> int:
-        """Environment steps of training, the scoring of mean policies during it included."""
-        return sum(task.steps for task in self.tasks)
+    def cost(self, tasks: set[str] | None = None) -> Spent:
+        """Sum up what all tasks cost, or these, with the starts given up before them.
 
-    @property
-    def updates(self) -> int:
-        """Updates of training."""
-        return sum(task.updates for task in self.tasks)
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU time of training."""
-        return sum(task.cpu_seconds for task in self.tasks)
+        Steps include the scoring of mean policies.
+        """
+        chosen = [task for task in self.tasks if tasks is None or task.task in tasks]
+        parts: list[TaskResult | Spent] = [*chosen, *self.given_up]
+        return Spent(
+            sum(part.updates for part in parts),
+            sum(part.steps for part in parts),
+            sum(part.cpu_seconds for part in parts),
+        )
 
     def save(self, path: Path) -> None:
         """Write as JSON."""
@@ -86,6 +96,7 @@ class SeedResult:
         """Read what `save` wrote."""
         stored = json.loads(path.read_text())
         stored["tasks"] = [TaskResult(**task) for task in stored["tasks"]]
+        stored["given_up"] = [Spent(**spent) for spent in stored.get("given_up", [])]
         return cls(**stored)
 
 
@@ -175,6 +186,13 @@ def learner(recipe: Recipe, seed: int, threads: int = 1) -> IBCRL:
     )
 
 
+class Trained(NamedTuple):
+    """What was learnt, and what was spent on starts that were given up before."""
+
+    ibcrl: IBCRL
+    given_up: list[PolicyInference]
+
+
 def train(
     recipe: Recipe,
     seed: int,
@@ -182,10 +200,30 @@ def train(
     report: Report,
     threads: int = 1,
     log: RunLog | None = None,
-) -> IBCRL:
-    """Learn the tasks of a recipe, continuing from the folder's checkpoints."""
-    ibcrl = learner(recipe, seed, threads)
-    line = ProgressLine(recipe, seed, report, log)
+) -> Trained:
+    """Learn the tasks of a recipe, continuing from the folder's checkpoints.
+
+    A start that fails its probation is given up for another one. The last that the recipe allows
+    is kept whatever it shows, so that every seed has a result.
+    """
+    given_up: list[PolicyInference] = []
+    while True:
+        start = len(given_up)
+        # The first start is the seed's own, so that one which passes is what it is without others.
+        entropy, own = seed, folder
+        if start:
+            entropy = int(np.random.SeedSequence([seed, start]).generate_state(1)[0])
+            own = folder / f"start-{start}"
+        plan = recipe if start + 1 < recipe.starts else recipe.without_probation()
+        line = ProgressLine(plan, seed, report, log)
+        try:
+            return Trained(_train(plan, learner(plan, entropy, threads), own, line), given_up)
+        except StartError as failure:
+            report(f"seed {seed}  {failure}")
+            given_up.append(failure.spent)
+
+
+def _train(recipe: Recipe, ibcrl: IBCRL, folder: Path, line: ProgressLine) -> IBCRL:
     for stage in recipe.stages:
         if isinstance(stage, Image):
             ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
@@ -241,7 +279,7 @@ def run_seed(
     file = folder / f"seed-{seed}" / f"result-{preferences}.json"
     if file.exists():
         return SeedResult.load(file)
-    ibcrl = train(recipe, seed, file.parent, say, threads, log)
+    ibcrl, given_up = train(recipe, seed, file.parent, say, threads, log)
     wanted = even_preferences(preferences, len(recipe.reference))
     scores = {
         name: ibcrl.scores(ibcrl.means(wanted, tasks))
@@ -261,6 +299,7 @@ def run_seed(
             )
             for task, learnt in ibcrl.results.items()
         ],
+        given_up=[Spent(each.updates, each.steps, each.cpu_seconds) for each in given_up],
         hypervolumes={
             name: hypervolume(score.returns, recipe.reference) for name, score in scores.items()
         },
@@ -269,13 +308,14 @@ def run_seed(
         generation_steps=len(wanted) * ibcrl.scoring.horizon,
     )
     result.save(file)
+    cost = result.cost()
     if log is not None:
         volumes = {f"hypervolume/{name}": value for name, value in result.hypervolumes.items()}
-        log.log(f"seed-{seed}", result.steps, volumes)
+        log.log(f"seed-{seed}", cost.steps, volumes)
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.hypervolumes.items())
     say(
-        f"seed {seed}  hypervolume: {figures}  ({result.steps:,} steps, "
-        f"{result.cpu_seconds:.0f} CPU-seconds)"
+        f"seed {seed}  hypervolume: {figures}  ({cost.steps:,} steps, "
+        f"{cost.cpu_seconds:.0f} CPU-seconds)"
     )
     return result
 

@@ -217,7 +217,10 @@ class SurrogateSearch:
         segment = sampler.segment(q.parameters(noise), settings.segment, action_std, rng)
         prior_means = network.forward(objective.prior.mean[None], segment.features)[-1]
         departure = np.square(segment.actions - prior_means).sum(-1, keepdims=True)
-        rewards = np.concatenate([segment.rewards, departure], axis=-1).astype(np.float32)
+        earned = segment.rewards
+        if objective.cap is not None:
+            earned = np.minimum(earned, objective.cap)
+        rewards = np.concatenate([earned, departure], axis=-1).astype(np.float32)
 
         advantages, targets = self._advantages(segment, rewards)
         scalar = advantages @ np.append(objective.weights, -objective.trajectory_kl).astype(
@@ -251,7 +254,7 @@ class SurrogateSearch:
             if divergence > settings.divergence_limit:
                 break
         return {
-            "reward": float((segment.rewards @ objective.weights).mean()),
+            "reward": float((earned @ objective.weights).mean()),
             "departure": float(departure.mean()),
             "divergence": divergence,
             "updates": 1.0,

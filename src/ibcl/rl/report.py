@@ -91,8 +91,10 @@ def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
     source = "1 seed" if len(results) == 1 else f"{len(results)} seeds, 95 % interval"
     for name, tasks in recipe.combinations.items():
         interval = Interval.of([result.hypervolumes[name] for result in results])
-        costs = [cost_of(result, needed_tasks(recipe, tasks)) for result in results]
-        steps, updates, seconds = np.mean(costs, axis=0)
+        costs = [result.cost(needed_tasks(recipe, tasks)) for result in results]
+        steps = np.mean([cost.steps for cost in costs])
+        updates = np.mean([cost.updates for cost in costs])
+        seconds = np.mean([cost.cpu_seconds for cost in costs])
         fallen = np.mean([result.fallen[name] for result in results])
         label = f"ours, {name} ({', '.join(tasks)})"
         posteriors = f"{_trained(recipe, tasks)} | {len(tasks)}"
@@ -147,21 +149,20 @@ def _trained(recipe: Recipe, tasks: Sequence[str]) -> int:
     return len(trained_tasks(recipe, needed_tasks(recipe, tasks)))
 
 
-def cost_of(result: SeedResult, tasks: set[str]) -> tuple[int, int, float]:
-    """Sum up the environment steps, updates and CPU-seconds of these tasks."""
-    spent = [task for task in result.tasks if task.task in tasks]
-    return (
-        sum(task.steps for task in spent),
-        sum(task.updates for task in spent),
-        sum(task.cpu_seconds for task in spent),
-    )
+def _starts(results: Sequence[SeedResult]) -> list[str]:
+    given_up = {result.seed: len(result.given_up) for result in results if result.given_up}
+    if not given_up:
+        return []
+    told = ", ".join(f"seed {seed}: {count}" for seed, count in given_up.items())
+    return [f"- Starts given up after their probation, their cost included: {told}."]
 
 
 def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     """Markdown page: table, costs, versions."""
     count = len(results[0].fronts[next(iter(recipe.combinations))])
-    steps = np.array([result.steps for result in results])
-    cpu = np.array([result.cpu_seconds for result in results])
+    costs = [result.cost() for result in results]
+    steps = np.array([cost.steps for cost in costs])
+    cpu = np.array([cost.cpu_seconds for cost in costs])
     seeds = ", ".join(str(result.seed) for result in results)
     packages = ("mujoco", "gymnasium", "moocore", "numpy", "torch")
     title, kind = recipe.environment, "task"
@@ -185,8 +186,9 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"{results[0].generation_steps:,} more to score each set of generated policies.",
         f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
         f"{steps.sum() / cpu.sum():,.0f} steps and "
-        f"{sum(result.updates for result in results) / cpu.sum():,.0f} updates a CPU-second.",
+        f"{sum(cost.updates for cost in costs) / cpu.sum():,.0f} updates a CPU-second.",
         f"- {origin}",
+        *_starts(results),
         f"- Versions: Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
@@ -223,13 +225,13 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                 "steps",
                 "updates",
                 "cpu_seconds",
+                "given_up",
                 "fell",
             ]
         )
         for result in results:
             for name, tasks in recipe.combinations.items():
-                needed = needed_tasks(recipe, tasks)
-                steps, updates, seconds = cost_of(result, needed)
+                cost = result.cost(needed_tasks(recipe, tasks))
                 writer.writerow(
                     [
                         result.seed,
@@ -237,9 +239,10 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                         f"{result.hypervolumes[name]:.1f}",
                         0 if recipe.sees_the_preference else len(tasks),
                         _trained(recipe, tasks),
-                        steps,
-                        updates,
-                        f"{seconds:.1f}",
+                        cost.steps,
+                        cost.updates,
+                        f"{cost.cpu_seconds:.1f}",
+                        len(result.given_up),
                         result.fallen[name],
                     ]
                 )
