@@ -150,6 +150,12 @@ class BayesianPolicyGradient:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
         if self.cap is not None and not isinstance(self.estimator, ClippedSurrogate):
             raise ValueError("A cap on rewards needs the ClippedSurrogate estimator.")
+        shown = None if self.probation is None else self.probation.iterations
+        if shown is not None and not self.score_every <= shown < self.iterations:
+            raise ValueError(
+                f"A probation ends between the first score and the last iteration "
+                f"({self.score_every} to {self.iterations - 1}), not after {shown}."
+            )
 
     def infer(
         self,
@@ -189,6 +195,11 @@ class BayesianPolicyGradient:
             raise ValueError(
                 f"The preference has {preference.size} weights, but {scoring.name} has "
                 f"{len(scoring.objectives)} objectives: {', '.join(scoring.objectives)}."
+            )
+        if self.cap is not None and len(self.cap) != len(preference):
+            raise ValueError(
+                f"The cap has {len(self.cap)} values, but {scoring.name} has {len(preference)} "
+                "objectives."
             )
         entropy = [seed] if isinstance(seed, int) else list(seed)
         if self.reflected and scoring.reflection is None:
