@@ -100,6 +100,20 @@ def _settings(name: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
+def not_searched(name: str, benchmark: str) -> dict[str, Any]:
+    """Return what a benchmark's settings say of a method that its search does not vary.
+
+    Examples
+    --------
+    >>> not_searched("ranpac", "celeba-balanced")
+    {'width': 1000}
+    """
+    declared = benchmarks.registered(benchmark)
+    chosen = _settings(declared.tuned_as or declared.name).get(name, {})
+    space = methods.registered(name).space
+    return {k: v for k, v in chosen.items() if k not in space and not isinstance(v, dict)}
+
+
 def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Contender:
     """Return a contender with the settings chosen for a benchmark and a size of memory.
 

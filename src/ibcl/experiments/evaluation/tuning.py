@@ -26,7 +26,7 @@ import pandas as pd
 from ibcl.experiments import benchmarks
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.evaluation import metrics
-from ibcl.experiments.evaluation.contenders import Contender, contender
+from ibcl.experiments.evaluation.contenders import Contender, contender, not_searched
 from ibcl.experiments.evaluation.places import read_bytes, write_bytes
 from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.experiments.methods import Range
@@ -212,6 +212,8 @@ def _load(benchmark: str, backbone: str | None, seed: int) -> Benchmark:
 def as_toml(found: Iterable[Tuned]) -> str:
     """Write the best settings as sections for the folder of settings.
 
+    What a section says already and no trial varied, such as a number of random features, stays.
+
     Examples
     --------
     >>> search = Search("digits", "gem", 50, trials=1)
@@ -228,7 +230,8 @@ def as_toml(found: Iterable[Tuned]) -> str:
         lines.append(
             f"[{section}]  # validation score {score:.4f}, best of {len(tuned.trials)} trials"
         )
-        lines += [f"{key} = {value}" for key, value in best.settings.items()]
+        settings = {**not_searched(search.method, search.benchmark), **best.settings}
+        lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         lines.append("")
     return "\n".join(lines)
 
