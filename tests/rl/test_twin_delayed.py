@@ -12,6 +12,7 @@ from known_fronts import LinearQuadratic, TwoGoals
 
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl import IBCRL, BayesianPolicyGradient, PreferenceConditioned
+from ibcl.rl.bayesian_policy_gradient import Probation
 from ibcl.rl.experiment import even_preferences
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.hypervolume import hypervolume
@@ -260,6 +261,8 @@ def test_bad_input_gives_one_sentence():
     together = replace(LEARNING, estimator=replace(SMALL, anchors=LINE[:2]))
     with pytest.raises(ValueError, match="2 tasks need as many priors, not 1"):
         ibcrl.learn_together(tasks, inference=together, priors=["a"])
+    with pytest.raises(ValueError, match="no common return to show"):
+        ibcrl.learn_together(tasks, inference=replace(together, probation=Probation(4, 0.0)))
     with pytest.raises(ValueError, match="know no trajectory KL"):
         ibcrl.learn_together(tasks, inference=replace(together, trajectory_kl=(1.0,)))
     assert (

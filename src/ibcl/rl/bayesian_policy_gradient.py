@@ -331,8 +331,7 @@ class _Run:
         probation = self.settings.probation
         if probation is None or self.iteration != probation.iterations:
             return
-        width = len(self.weights)
-        shown = max((float(self.weights @ row[2 : 2 + width]) for row in self.history), default=0.0)
+        shown = max(self._preferred(np.array(returns)) for _, _, *returns in self.history)
         if shown < probation.least:
             raise StartError(
                 self._spent(posteriors=(), objectives=()),
@@ -356,12 +355,14 @@ class _Run:
         returns = np.concatenate([score.returns for score in scores])
         self.history.append([float(self.iteration), float(self.steps), *returns.ravel().tolist()])
         # Several tasks have no common scale on which one moment would be the best: the last is.
-        value = float(self.iteration)
-        if len(rows) == 1:
-            whole = np.inf if self.cap is None else self.cap * self.scoring.horizon
-            value = float(np.minimum(returns[0], whole) @ self.weights)
+        value = self._preferred(returns[0]) if len(rows) == 1 else float(self.iteration)
         if self.iteration >= 0.75 * self.settings.iterations and value >= self.best_value:
             self.best, self.best_value = self.q.copy(), value
+
+    def _preferred(self, returns: NDArray[np.float64]) -> float:
+        """Weigh an episode's returns, of which no more counts than the cap at every step."""
+        most = np.inf if self.cap is None else self.cap * self.scoring.horizon
+        return float(np.minimum(returns, most) @ self.weights)
 
     def _identity(self) -> str:
         return repr((self.settings, self.weights.tolist(), self.entropy, self.scoring.name))

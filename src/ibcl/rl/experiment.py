@@ -29,7 +29,7 @@ from ibcl.callbacks import RunLog
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
 from ibcl.files import write_atomically
 from ibcl.progress import Bar, progress_bar
-from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress, StartError
+from ibcl.rl.bayesian_policy_gradient import PolicyProgress, StartError
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Image, Recipe, Together
@@ -190,7 +190,7 @@ class Trained(NamedTuple):
     """What was learnt, and what was spent on starts that were given up before."""
 
     ibcrl: IBCRL
-    given_up: list[PolicyInference]
+    given_up: list[Spent]
 
 
 def train(
@@ -206,7 +206,7 @@ def train(
     A start that fails its probation is given up for another one. The last that the recipe allows
     is kept whatever it shows, so that every seed has a result.
     """
-    given_up: list[PolicyInference] = []
+    given_up: list[Spent] = []
     while True:
         start = len(given_up)
         # The first start is the seed's own, so that one which passes is what it is without others.
@@ -220,7 +220,8 @@ def train(
             return Trained(_train(plan, learner(plan, entropy, threads), own, line), given_up)
         except StartError as failure:
             report(f"seed {seed}  {failure}")
-            given_up.append(failure.spent)
+            spent = failure.spent
+            given_up.append(Spent(spent.updates, spent.steps, spent.cpu_seconds))
 
 
 def _train(recipe: Recipe, ibcrl: IBCRL, folder: Path, line: ProgressLine) -> IBCRL:
@@ -299,7 +300,7 @@ def run_seed(
             )
             for task, learnt in ibcrl.results.items()
         ],
-        given_up=[Spent(each.updates, each.steps, each.cpu_seconds) for each in given_up],
+        given_up=given_up,
         hypervolumes={
             name: hypervolume(score.returns, recipe.reference) for name, score in scores.items()
         },

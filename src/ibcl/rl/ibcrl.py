@@ -204,6 +204,8 @@ class IBCRL:
             raise ValueError(
                 f"Learning {len(tasks)} tasks together needs TwinDelayed with as many anchors."
             )
+        if inference.probation is not None:
+            raise ValueError("Tasks learnt together have no common return to show: no probation.")
         if priors is not None and len(priors) != len(tasks):
             raise ValueError(f"{len(tasks)} tasks need as many priors, not {len(priors)}.")
         for name in tasks:

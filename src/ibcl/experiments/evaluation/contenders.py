@@ -100,6 +100,12 @@ def _settings(name: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
+def _chosen(name: str, benchmark: str) -> dict[str, Any]:
+    """What a benchmark's settings say of a method, its sizes of memory among it."""
+    declared = benchmarks.registered(benchmark)
+    return _settings(declared.tuned_as or declared.name).get(name, {})
+
+
 def not_searched(name: str, benchmark: str) -> dict[str, Any]:
     """Return what a benchmark's settings say of a method that its search does not vary.
 
@@ -108,10 +114,9 @@ def not_searched(name: str, benchmark: str) -> dict[str, Any]:
     >>> not_searched("ranpac", "celeba-balanced")
     {'width': 1000}
     """
-    declared = benchmarks.registered(benchmark)
-    chosen = _settings(declared.tuned_as or declared.name).get(name, {})
     space = methods.registered(name).space
-    return {k: v for k, v in chosen.items() if k not in space and not isinstance(v, dict)}
+    said = _chosen(name, benchmark).items()
+    return {key: value for key, value in said if key not in space and not isinstance(value, dict)}
 
 
 def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Contender:
@@ -135,11 +140,9 @@ def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Conte
         **registration.settings,
     }
     if benchmark is not None:
-        declared = benchmarks.registered(benchmark)
-        settings |= {
-            key: value for key, value in declared.training.items() if key in registration.options
-        }
-        chosen = _settings(declared.tuned_as or declared.name).get(name, {})
+        training = benchmarks.registered(benchmark).training
+        settings |= {key: value for key, value in training.items() if key in registration.options}
+        chosen = _chosen(name, benchmark)
         sizes = {int(key): value for key, value in chosen.items() if isinstance(value, dict)}
         settings |= {key: value for key, value in chosen.items() if not isinstance(value, dict)}
         if sizes:
