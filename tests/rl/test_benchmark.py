@@ -121,13 +121,9 @@ def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
     plan = recipe(name)
     known = []
     for stage in plan.stages:
-        if isinstance(stage, Image):
-            priors = [stage.of]
-        elif isinstance(stage, Together):
-            priors = list(stage.priors)
+        priors = [stage.of] if isinstance(stage, Image) else list(stage.priors)
+        if isinstance(stage, Together):
             assert len(priors) == len(stage.tasks) == len(stage.inference.estimator.anchors)
-        else:
-            priors = [stage.prior] if stage.prior else []
         assert set(priors) <= set(known)
         known += names_of(stage)
     assert len(set(known)) == len(known)
@@ -198,10 +194,12 @@ def test_the_priors_of_priors_count_as_trained():
             Stage("b", (1.0, 0.0), ONE_UPDATE),
             Stage("c", (0.5, 0.5), ONE_UPDATE),
             Stage("d", (1.0, 0.0), ONE_UPDATE, prior="a"),
+            Stage("e", (1.0, 0.0), ONE_UPDATE, prior=("d", "b")),
         ),
         combinations={},
     )
     assert needed_tasks(chain, ["a", "d"]) == {"a", "d"}
+    assert needed_tasks(chain, ["e"]) == {"a", "b", "d", "e"}
     assert needed_tasks(chain, ["c"]) == {"a", "b", "c"}
     assert needed_tasks(chain, ["c", "d"]) == {"a", "b", "c", "d"}
 

@@ -178,6 +178,23 @@ def test_neighbours_are_combined_and_the_latest_of_equal_tasks():
         ibcrl.learn("left", "f", prior="nobody")
 
 
+def test_of_several_priors_the_one_that_earns_most_in_the_task_is_taken():
+    ibcrl = learnt(TwoGoals, "gradient")
+    still = BayesianPolicyGradient(iterations=1, estimator=GRADIENT.estimator, rate=(1e-9,))
+    for wanted, best in [((0.1, 0.9), "second"), ((0.9, 0.1), "first")]:
+        for order in (["first", "second"], ["second", "first"]):
+            name = f"{best} with {order[0]} named first"
+            chosen = ibcrl.learn(wanted, name, prior=order, inference=still)
+            alone = ibcrl.learn(wanted, f"{name} and alone", prior=best, inference=still)
+            means = [result.posteriors[0].mean for result in (chosen, alone)]
+            np.testing.assert_allclose(*means, atol=1e-6)
+            assert chosen.steps == alone.steps + 2 * ibcrl.scoring.horizon
+    with pytest.raises(ValueError, match="No task is named"):
+        ibcrl.learn("left", "none", prior=[])
+    with pytest.raises(ValueError, match="Unknown task 'nobody'"):
+        ibcrl.learn("left", "none", prior=["first", "nobody"])
+
+
 def test_tasks_may_be_learnt_by_different_estimators():
     ibcrl = learnt(TwoGoals, "gradient")
     before = ibcrl.policy((0.5, 0.5)).q.mean.clone()

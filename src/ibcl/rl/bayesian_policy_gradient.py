@@ -157,6 +157,18 @@ class BayesianPolicyGradient:
                 f"({self.score_every} to {self.iterations - 1}), not after {shown}."
             )
 
+    def preferred(self, returns: ArrayLike, weights: ArrayLike, horizon: int) -> float:
+        """Weigh an episode's returns, of which no more counts than the cap at every step.
+
+        Examples
+        --------
+        >>> pace = BayesianPolicyGradient(cap=(2.0, np.inf))
+        >>> pace.preferred([900.0, 100.0], [0.5, 0.5], horizon=300)
+        350.0
+        """
+        most = np.inf if self.cap is None else np.array(self.cap) * horizon
+        return float(np.minimum(returns, most) @ np.asarray(weights))
+
     def infer(
         self,
         policy: Policy,
@@ -360,9 +372,7 @@ class _Run:
             self.best, self.best_value = self.q.copy(), value
 
     def _preferred(self, returns: NDArray[np.float64]) -> float:
-        """Weigh an episode's returns, of which no more counts than the cap at every step."""
-        most = np.inf if self.cap is None else self.cap * self.scoring.horizon
-        return float(np.minimum(returns, most) @ self.weights)
+        return self.settings.preferred(returns, self.weights, self.scoring.horizon)
 
     def _identity(self) -> str:
         return repr((self.settings, self.weights.tolist(), self.entropy, self.scoring.name))

@@ -255,9 +255,8 @@ def _train(recipe: Recipe, ibcrl: IBCRL, folder: Path, line: ProgressLine) -> IB
 
 def mean_returns(ibcrl: IBCRL, task: str) -> list[float]:
     """Score the mean policy of a task's posterior."""
-    means = np.stack([q.mean.numpy() for q in ibcrl.knowledge.extremes(task)])
-    best: list[float] = ibcrl.returns(means).mean(0).tolist()
-    return best
+    returns: list[float] = ibcrl.task_scores(task).returns.mean(0).tolist()
+    return returns
 
 
 def run_seed(

@@ -143,7 +143,7 @@ class IBCRL:
         preference: Any,
         task: str | None = None,
         *,
-        prior: str | None = None,
+        prior: str | Sequence[str] | None = None,
         inference: BayesianPolicyGradient | None = None,
         checkpoint: str | Path | None = None,
         progress: ProgressCallback | None = None,
@@ -157,7 +157,9 @@ class IBCRL:
         task
             The task's name; by default that of the one objective it asks for, or its weights.
         prior
-            The task whose posterior is the prior; by default the one learnt last.
+            The task whose posterior is the prior; by default the one learnt last. Of several, the
+            one whose mean policy earns most in the new task, so that a task which was learnt badly
+            is passed over. The episodes that tell count as steps.
         checkpoint
             A file written after every update. If it holds a part of this very task, learning
             continues from there, and if it holds all of it, nothing is computed again.
@@ -166,10 +168,11 @@ class IBCRL:
         name = task or _name(wanted)
         self.knowledge.check_new(name)
         method = inference or self.inference
+        first, compared = self._first_choice(prior, wanted, method)
         result = method.infer(
             self.policy_class,
             wanted.vector(),
-            self._priors(prior),
+            self._priors(first),
             self.sampler,
             self.scoring,
             search=self._search(method.estimator),
@@ -177,8 +180,26 @@ class IBCRL:
             seed=[self.seed, 1 + len(self.preferences)],
             progress=progress,
         )
+        result = replace(result, steps=result.steps + compared)
         self._keep(name, wanted.vector(), result)
         return result
+
+    def _first_choice(
+        self, prior: str | Sequence[str] | None, wanted: Preference, method: BayesianPolicyGradient
+    ) -> tuple[str | None, int]:
+        """Return the best of the tasks named for a prior, and the steps it took to tell."""
+        if prior is None or isinstance(prior, str):
+            return prior, 0
+        if not prior:
+            raise ValueError("No task is named whose posterior could be the prior.")
+        scores = {task: self.task_scores(task) for task in prior}
+        best = max(
+            scores,
+            key=lambda task: method.preferred(
+                scores[task].returns.mean(0), wanted.vector(), self.scoring.horizon
+            ),
+        )
+        return best, sum(score.steps for score in scores.values())
 
     def learn_together(
         self,
@@ -307,6 +328,10 @@ class IBCRL:
             return episode_returns(environment, self.policy_class, rows)
         finally:
             environment.close()
+
+    def task_scores(self, task: str) -> Scores:
+        """Score the mean policies of a task's posteriors."""
+        return self.scores(np.stack([q.mean.numpy() for q in self.knowledge.extremes(task)]))
 
     def returns(self, theta: Floats) -> NDArray[np.float64]:
         """Return vectors of parameter vectors (n, D), one episode each."""

@@ -122,12 +122,10 @@ def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
             continue
         stage = recipe.stages[places[task]]
         needed |= set(_names(stage))
-        if isinstance(stage, Together):
-            waiting += stage.priors
-        elif isinstance(stage, Image):
+        if isinstance(stage, Image):
             waiting.append(stage.of)
-        elif stage.prior is not None:
-            waiting.append(stage.prior)
+        elif isinstance(stage, Together) or stage.priors:
+            waiting += stage.priors
         elif places[task]:
             waiting.append(_names(recipe.stages[places[task] - 1])[-1])
     return needed
