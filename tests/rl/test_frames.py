@@ -27,9 +27,13 @@ def test_a_strip_is_one_picture_or_as_many_sticks_as_capsules(name):
     axes = figure.add_subplot()
     if draw_strip(axes, model, positions, view):
         assert len(axes.images) == 1
-        height, width, _ = axes.images[0].get_array().shape
-        assert width == 3 * rendered(model, positions, view)[0].shape[1]
-        assert height == rendered(model, positions, view)[0].shape[0]
+        empty, *moments = rendered(model, positions, view)
+        assert len(moments) == 3
+        assert all((moment != empty).any() for moment in moments)
+        together = axes.images[0].get_array()
+        assert together.shape == (view.size[1], view.size[0], 3)
+        untouched = np.all([moment == empty for moment in moments], axis=0)
+        np.testing.assert_array_equal(together[untouched], empty[untouched])
     else:
         assert rendered(model, positions, view) is None
         assert not axes.images

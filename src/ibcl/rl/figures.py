@@ -19,7 +19,6 @@ from ibcl.rl.recipes import Recipe
 from ibcl.rl.report import REPORTED, REPORTED_POINTS, Interval
 
 MOMENTS = 32
-SMALL_PICTURE = (150, 130)
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -121,7 +120,7 @@ def draw_frames(
     preferences: Sequence[Sequence[float]],
     path: Path,
 ) -> None:
-    """Draw a strip of moments for each of a few policies along the front, one row a preference.
+    """Draw some moments of each of a few policies along the front in one picture a preference.
 
     Where there is OpenGL, an animation of the same policies is written beside it.
     """
@@ -129,19 +128,23 @@ def draw_frames(
     means = ibcrl.means(preferences, tasks)
     returns = ibcrl.returns(means)
     view = VIEWS[recipe.environment]
-    figure = _figure(8, 1.0 * len(means))
+    count = len(means)
+    rows, columns = (count, 1) if view.is_wide else (1, count)
+    width, height = view.size
+    figure = _figure(8, 8 * (height / width * rows / columns) + 0.25 * rows)
     strips = []
-    for row, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
+    for place, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
         model, positions = film(recipe.environment, ibcrl.policy_class, mean)
-        axes: Any = figure.add_subplot(len(means), 1, row + 1)
+        axes: Any = figure.add_subplot(rows, columns, place + 1)
         if not draw_strip(axes, model, positions, view):
             figure.suptitle("No OpenGL driver here: drawn as stick figures.", fontsize=7)
         label = ", ".join(f"{weight:.2f}" for weight in weights)
         earned = ", ".join(f"{each:.0f}" for each in value)
-        axes.set_title(f"preference ({label}): returns ({earned})", fontsize=7, pad=2)
+        between = ": " if view.is_wide else "\n"
+        axes.set_title(f"preference ({label}){between}returns ({earned})", fontsize=7, pad=2)
         model, positions = film(recipe.environment, ibcrl.policy_class, mean, 200, 1, MOMENTS)
-        strips.append(rendered(model, positions, view, SMALL_PICTURE))
+        strips.append(rendered(model, positions, view))
     figure.savefig(path)
-    moving = [strip for strip in strips if strip is not None]
+    moving = [moments[1:] for moments in strips if moments is not None]
     if moving:
-        animate(moving, path.with_name("policies.gif"))
+        animate(moving, path.with_name("policies.gif"), below=view.is_wide)
