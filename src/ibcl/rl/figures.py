@@ -16,7 +16,7 @@ from ibcl.rl.frames import VIEWS, animate, draw_strip, film, rendered
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Recipe
-from ibcl.rl.report import REPORTED, REPORTED_POINTS, Interval
+from ibcl.rl.report import REPORTED, REPORTED_POINTS, Interval, hypervolume_unit
 
 MOMENTS = 32
 
@@ -64,19 +64,22 @@ def draw_front(
 
 def _draw_hypervolumes(axes: Any, recipe: Recipe, results: Sequence[SeedResult]) -> None:
     """Draw one dot a seed and the interval of every combination, published figures as lines."""
+    unit, power = hypervolume_unit(recipe)
     for place, name in enumerate(recipe.combinations):
-        values = [result.hypervolumes[name] for result in results]
+        values = [result.hypervolumes[name] / unit for result in results]
         interval = Interval.of(values)
         axes.plot([place] * len(values), values, "o", ms=3, color=f"C{place}", alpha=0.6)
         width = None if math.isnan(interval.half_width) else interval.half_width
         axes.errorbar(place + 0.15, interval.mean, width, fmt="_", capsize=3, color=f"C{place}")
     for name, value in REPORTED.get(recipe.environment, {}).items():
-        axes.axhline(value, color="0.5", lw=0.7, ls="--")
-        axes.text(len(recipe.combinations) - 0.4, value, name, fontsize=6, va="bottom", ha="right")
+        axes.axhline(value / unit, color="0.5", lw=0.7, ls="--")
+        axes.text(
+            len(recipe.combinations) - 0.4, value / unit, name, fontsize=6, va="bottom", ha="right"
+        )
     axes.set_xticks(range(len(recipe.combinations)))
     axes.set_xticklabels([name.replace(" ", "\n") for name in recipe.combinations], fontsize=6)
     axes.set_xlim(-0.6, len(recipe.combinations) - 0.4)
-    axes.set_title("hypervolume; dashed: as reported", fontsize=9)
+    axes.set_title(f"hypervolume × {power}; dashed: as reported", fontsize=9)
 
 
 def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: Path) -> None:

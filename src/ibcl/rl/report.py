@@ -76,10 +76,17 @@ class Interval:
         return f"{self.mean / unit:.3f}{spread}"
 
 
+def hypervolume_unit(recipe: Recipe) -> tuple[float, str]:
+    """Return the unit in which hypervolumes are told, and how it is written.
+
+    It is made of a return of a thousand in every objective.
+    """
+    return (1e6, "10⁶") if len(recipe.reference) == 2 else (1e9, "10⁹")
+
+
 def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
     """Markdown: hypervolumes of ours and of the published methods, and what ours cost."""
-    # A return of about a thousand an objective.
-    unit, power = (1e6, "10⁶") if len(recipe.reference) == 2 else (1e9, "10⁹")
+    unit, power = hypervolume_unit(recipe)
     count = len(results[0].fronts[next(iter(recipe.combinations))])
     lines = [
         f"| method | hypervolume × {power} | posteriors trained | combined | steps × 10⁶ "
