@@ -193,6 +193,9 @@ def test_of_several_priors_the_one_that_earns_most_in_the_task_is_taken():
         ibcrl.learn("left", "none", prior=[])
     with pytest.raises(ValueError, match="Unknown task 'nobody'"):
         ibcrl.learn("left", "none", prior=["first", "nobody"])
+    capped = BayesianPolicyGradient(iterations=1, cap=(1.0, 1.0, 1.0))
+    with pytest.raises(ValueError, match="The cap has 3 values"):
+        ibcrl.learn("left", "none", prior=["first", "second"], inference=capped)
 
 
 def test_tasks_may_be_learnt_by_different_estimators():

@@ -157,6 +157,15 @@ class BayesianPolicyGradient:
                 f"({self.score_every} to {self.iterations - 1}), not after {shown}."
             )
 
+    def check_cap(self, environment: Environment) -> None:
+        """Refuse a cap that has not one value an objective."""
+        objectives = len(environment.objectives)
+        if self.cap is not None and len(self.cap) != objectives:
+            raise ValueError(
+                f"The cap has {len(self.cap)} values, but {environment.name} has {objectives} "
+                "objectives."
+            )
+
     def preferred(self, returns: ArrayLike, weights: ArrayLike, horizon: int) -> float:
         """Weigh an episode's returns, of which no more counts than the cap at every step.
 
@@ -208,11 +217,7 @@ class BayesianPolicyGradient:
                 f"The preference has {preference.size} weights, but {scoring.name} has "
                 f"{len(scoring.objectives)} objectives: {', '.join(scoring.objectives)}."
             )
-        if self.cap is not None and len(self.cap) != len(preference):
-            raise ValueError(
-                f"The cap has {len(self.cap)} values, but {scoring.name} has {len(preference)} "
-                "objectives."
-            )
+        self.check_cap(scoring)
         entropy = [seed] if isinstance(seed, int) else list(seed)
         if self.reflected and scoring.reflection is None:
             raise ValueError(f"{scoring.name} declares no reflection to learn with.")

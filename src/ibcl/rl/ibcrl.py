@@ -192,6 +192,7 @@ class IBCRL:
             return prior, 0
         if not prior:
             raise ValueError("No task is named whose posterior could be the prior.")
+        method.check_cap(self.scoring)
         scores = {task: self.task_scores(task) for task in prior}
         best = max(
             scores,
