@@ -15,7 +15,7 @@ from ibcl.rl.frames import VIEWS, draw_sticks, draw_strip, film, rendered
 
 def strip(name):
     policy = Policy(27 if "ant" in name else 17, 8 if "ant" in name else 6, hidden=())
-    return film(name, policy, np.zeros(policy.dimension), first=0, every=2, count=3)
+    return film(name, policy, np.zeros(policy.dimension), first=0, seconds=0.1, count=3)
 
 
 @pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])

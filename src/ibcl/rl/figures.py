@@ -145,7 +145,7 @@ def draw_frames(
         earned = ", ".join(f"{each:.0f}" for each in value)
         between = ": " if view.is_wide else "\n"
         axes.set_title(f"preference ({label}){between}returns ({earned})", fontsize=7, pad=2)
-        model, positions = film(recipe.environment, ibcrl.policy_class, mean, 200, 1, MOMENTS)
+        model, positions = film(recipe.environment, ibcrl.policy_class, mean, 200, 0.05, MOMENTS)
         strips.append(rendered(model, positions, view))
     figure.savefig(path)
     moving = [moments[1:] for moments in strips if moments is not None]

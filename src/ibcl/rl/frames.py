@@ -54,11 +54,20 @@ VIEWS = {
 
 
 def film(
-    name: str, policy: Policy, theta: Floats, first: int = 250, every: int = 5, count: int = 8
+    name: str,
+    policy: Policy,
+    theta: Floats,
+    first: int = 250,
+    seconds: float = 0.25,
+    count: int = 8,
 ) -> tuple[mujoco.MjModel, list[NDArray[np.float64]]]:
-    """Positions of one policy at a few moments of an episode, the first of them at the origin."""
+    """Positions of one policy at a few moments of an episode, the first of them at the origin.
+
+    ``first`` is the step of the first moment, ``seconds`` what lies between two of them.
+    """
     environment = Locomotion(name, copies=1)
     observation = environment.reset()
+    every = max(1, round(seconds / environment.dt))
     moments = set(range(first, first + every * count, every))
     positions: list[NDArray[np.float64]] = []
     origin = np.zeros(0)
@@ -152,7 +161,7 @@ def animate(
     path: Path,
     *,
     below: bool = False,
-    milliseconds: int = 50,
+    seconds: float = 0.05,
 ) -> None:
     """Write a GIF of several policies side by side or below each other, one picture a moment each.
 
@@ -174,7 +183,12 @@ def animate(
         for moment in moments
     ]
     frames[0].save(
-        path, save_all=True, append_images=frames[1:], duration=milliseconds, loop=0, optimize=True
+        path,
+        save_all=True,
+        append_images=frames[1:],
+        duration=round(1000 * seconds),
+        loop=0,
+        optimize=True,
     )
 
 
