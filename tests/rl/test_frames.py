@@ -1,4 +1,4 @@
-"""Strips of frames: rendered where there is OpenGL, stick figures elsewhere."""
+"""Policies at some moments: rendered where there is OpenGL, stick figures elsewhere."""
 
 import numpy as np
 import pytest
@@ -10,22 +10,22 @@ import mujoco
 from matplotlib.figure import Figure
 
 from ibcl.rl import Policy
-from ibcl.rl.frames import VIEWS, draw_sticks, draw_strip, film, rendered
+from ibcl.rl.frames import VIEWS, draw_moments, draw_sticks, film, rendered
 
 
-def strip(name):
+def filmed(name):
     policy = Policy(27 if "ant" in name else 17, 8 if "ant" in name else 6, hidden=())
     return film(name, policy, np.zeros(policy.dimension), first=0, seconds=0.1, count=3)
 
 
 @pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
-def test_a_strip_is_one_picture_or_as_many_sticks_as_capsules(name):
-    model, positions = strip(name)
+def test_a_film_is_one_picture_or_as_many_sticks_as_capsules(name):
+    model, positions = filmed(name)
     assert len(positions) == 3
     view = VIEWS[name]
     figure = Figure()
     axes = figure.add_subplot()
-    if draw_strip(axes, model, positions, view):
+    if draw_moments(axes, model, positions, view):
         assert len(axes.images) == 1
         empty, *moments = rendered(model, positions, view)
         assert len(moments) == 3
@@ -44,7 +44,7 @@ def test_a_strip_is_one_picture_or_as_many_sticks_as_capsules(name):
 
 
 def test_without_a_driver_nothing_is_rendered(monkeypatch):
-    model, positions = strip("mo-halfcheetah")
+    model, positions = filmed("mo-halfcheetah")
 
     def no_driver(*_args, **_kwargs):
         raise ImportError("no OpenGL library")
@@ -53,5 +53,5 @@ def test_without_a_driver_nothing_is_rendered(monkeypatch):
     axes = Figure().add_subplot()
     view = VIEWS["mo-halfcheetah"]
     assert rendered(model, positions, view) is None
-    assert not draw_strip(axes, model, positions, view)
+    assert not draw_moments(axes, model, positions, view)
     assert len(axes.lines) > 3

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ibcl.rl.experiment import SeedResult, even_preferences
-from ibcl.rl.frames import VIEWS, animate, draw_strip, film, rendered
+from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, draw_moments, film, rendered
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.recipes import Recipe
@@ -139,13 +139,15 @@ def draw_frames(
     for place, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
         model, positions = film(recipe.environment, ibcrl.policy_class, mean)
         axes: Any = figure.add_subplot(rows, columns, place + 1)
-        if not draw_strip(axes, model, positions, view):
+        if not draw_moments(axes, model, positions, view):
             figure.suptitle("No OpenGL driver here: drawn as stick figures.", fontsize=7)
         label = ", ".join(f"{weight:.2f}" for weight in weights)
         earned = ", ".join(f"{each:.0f}" for each in value)
         between = ": " if view.is_wide else "\n"
         axes.set_title(f"preference ({label}){between}returns ({earned})", fontsize=7, pad=2)
-        model, positions = film(recipe.environment, ibcrl.policy_class, mean, 200, 0.05, MOMENTS)
+        model, positions = film(
+            recipe.environment, ibcrl.policy_class, mean, 200, SECONDS_A_FRAME, MOMENTS
+        )
         strips.append(rendered(model, positions, view))
     figure.savefig(path)
     moving = [moments[1:] for moments in strips if moments is not None]

@@ -21,6 +21,8 @@ SPACING = 2.2
 """Metres between the stick figures of two moments."""
 LEAST_CHANGE = 12
 """A pixel shows the body where it differs by so much from the empty scene, of 255."""
+SECONDS_A_FRAME = 0.05
+"""Between two moments of an animation, in the simulation and on the screen."""
 OUT_OF_SIGHT = 1000.0
 """Metres by which the body is moved to see the empty scene."""
 
@@ -161,7 +163,6 @@ def animate(
     path: Path,
     *,
     below: bool = False,
-    seconds: float = 0.05,
 ) -> None:
     """Write a GIF of several policies side by side or below each other, one picture a moment each.
 
@@ -186,13 +187,13 @@ def animate(
         path,
         save_all=True,
         append_images=frames[1:],
-        duration=round(1000 * seconds),
+        duration=round(1000 * SECONDS_A_FRAME),
         loop=0,
         optimize=True,
     )
 
 
-def draw_strip(
+def draw_moments(
     axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]], view: View
 ) -> bool:
     """Draw the body at all positions in one picture; returns whether it could be rendered."""

@@ -162,7 +162,7 @@ class IBCRL:
             is passed over. The episodes that tell count as steps.
         checkpoint
             A file written after every update. If it holds a part of this very task, learning
-            continues from there, and if it holds all of it, nothing is computed again.
+            continues from there, and if it holds all of it, nothing is learnt again.
         """
         wanted = Preference.parse(preference, self.objectives)
         name = task or _name(wanted)
