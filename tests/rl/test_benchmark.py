@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 
 from ibcl.cli.rl import rl
 from ibcl.rl import BayesianPolicyGradient
-from ibcl.rl.bayesian_policy_gradient import Probation
 from ibcl.rl.experiment import SeedResult, TaskResult, run
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, recipe
+from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, Trial, recipe
 from ibcl.rl.report import REPORTED, Interval, needed_tasks, summary, trained_tasks
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
@@ -215,12 +214,9 @@ def test_an_interval_covers_its_mean_at_the_stated_rate():
     assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
 
 
-def test_a_start_that_shows_nothing_is_given_up_and_its_cost_is_counted(tmp_path):
-    def starting(least, starts):
-        # Standing still returns 500 in speed; no two-update policy comes anywhere near 5,000.
-        learning = BayesianPolicyGradient(
-            iterations=2, score_every=1, probation=Probation(iterations=1, least=least)
-        )
+def test_the_best_of_several_starts_goes_on_and_the_others_are_counted(tmp_path):
+    def starting(starts):
+        learning = BayesianPolicyGradient(iterations=3, score_every=1)
         return replace(
             TINY,
             stages=(
@@ -228,24 +224,30 @@ def test_a_start_that_shows_nothing_is_given_up_and_its_cost_is_counted(tmp_path
                 Stage("energy", (0.0, 1.0), ONE_UPDATE),
             ),
             combinations={"both": ("energy", "speed")},
-            starts=starts,
+            trial=Trial(starts, iterations=2) if starts else None,
         )
 
-    (kept,) = run(starting(-1e9, 3), [5], tmp_path / "kept", preferences=2)
-    (plain,) = run(starting(5000.0, 1), [5], tmp_path / "plain", preferences=2)
-    assert kept.fronts == plain.fronts
-    assert kept.given_up == plain.given_up == []
-    (again,) = run(starting(5000.0, 3), [5], tmp_path / "again", preferences=2)
-    assert again.fronts != kept.fronts
-    assert [spent.steps for spent in again.given_up] == 2 * [2 * 128 + 500]
-    assert again.cost().steps == (2 + 2 + 1) * (2 * 128 + 500)
-    assert "given up after their probation, their cost included: seed 5: 2" in summary(
-        starting(5000.0, 3), [again], "ibcl rl"
+    one = 2 * 128 + 500
+    (plain,) = run(starting(0), [5], tmp_path / "plain", preferences=2)
+    (alone,) = run(starting(1), [5], tmp_path / "alone", preferences=2)
+    assert alone.fronts == plain.fronts, "pausing changes nothing"
+    assert alone.given_up == plain.given_up == []
+    (tried,) = run(starting(4), [5], tmp_path / "tried", preferences=2)
+    assert [spent.steps for spent in tried.given_up] == 3 * [2 * one]
+    assert tried.cost().steps == (3 * 2 + 3 + 1) * one
+    assert "given up after their trial, their cost included: seed 5: 3" in summary(
+        starting(4), [tried], "ibcl rl"
     )
-    # The starts that failed are remembered by their checkpoints, and not run again.
-    file = tmp_path / "again" / "seed-5" / "result-2.json"
+    # Whichever went on had returned the most by then, among four of which the first is known.
+    shown = max(speed for at, _, speed, _ in tried.tasks[0].curve if at <= 2)
+    assert shown >= max(speed for at, _, speed, _ in plain.tasks[0].curve if at <= 2)
+    # The trials are remembered by their checkpoints, and not run again.
+    file = tmp_path / "tried" / "seed-5" / "result-2.json"
     before = json.loads(file.read_text())
     file.unlink()
-    (continued,) = run(starting(5000.0, 3), [5], tmp_path / "again", preferences=2)
+    (continued,) = run(starting(4), [5], tmp_path / "tried", preferences=2)
     assert json.loads(file.read_text()) == before
-    assert continued == again
+    assert continued == tried
+    together = Together({"a": (0.0, 1.0), "b": (1.0, 0.0)}, ONE_UPDATE)
+    with pytest.raises(ValueError, match="the first has to be learnt alone"):
+        replace(starting(2), stages=(together,))

@@ -6,7 +6,7 @@ import torch
 from known_fronts import LinearQuadratic
 
 from ibcl.gaussians import DiagonalGaussian
-from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, Probation
+from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 from ibcl.rl.policies import Perceptron, Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate, generalised_advantages, surrogate
 from ibcl.rl.rollout import Sampler
@@ -140,15 +140,17 @@ def test_rewards_beyond_a_cap_are_not_paid_for():
     assert 0.3 < gains[-0.25, 1.0] < 0.6
 
 
-def test_a_cap_or_probation_that_could_not_be_kept_is_refused():
+def test_a_cap_or_pause_that_could_not_be_kept_is_refused():
     with pytest.raises(ValueError, match="ClippedSurrogate"):
         BayesianPolicyGradient(estimator=TwinDelayed(), cap=(1.0, 1.0))
     policy, sampler = Policy(1, 1, hidden=()), Sampler(LinearQuadratic(2), Policy(1, 1, hidden=()))
     prior = DiagonalGaussian(torch.zeros(2), torch.ones(2))
+
+    def infer(inference, **options):
+        inference.infer(policy, (0.9, 0.1), [prior], sampler, LinearQuadratic(1), **options)
+
     with pytest.raises(ValueError, match="cap has 1 values"):
-        BayesianPolicyGradient(cap=(1.0,)).infer(
-            policy, (0.9, 0.1), [prior], sampler, LinearQuadratic(1)
-        )
-    for iterations in (0, 4, 300):
+        infer(BayesianPolicyGradient(cap=(1.0,)))
+    for until in (0, 4, 300):
         with pytest.raises(ValueError, match="5 to 299"):
-            BayesianPolicyGradient(probation=Probation(iterations, 1.0))
+            infer(BayesianPolicyGradient(), until=until)

@@ -12,7 +12,6 @@ from known_fronts import LinearQuadratic, TwoGoals
 
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl import IBCRL, BayesianPolicyGradient, PreferenceConditioned
-from ibcl.rl.bayesian_policy_gradient import Probation
 from ibcl.rl.experiment import even_preferences
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.hypervolume import hypervolume
@@ -74,6 +73,30 @@ def test_tasks_learnt_together_are_good_at_and_between_their_anchors():
     # The cost is counted once, and every task has its own curve.
     assert sum(each.steps for each in ibcrl.results.values()) == result.steps
     assert {each.history.shape for each in ibcrl.results.values()} == {(2, 4)}
+
+
+def test_a_task_learnt_beside_a_kept_one_is_good_between_them_and_moves_nothing_else():
+    ibcrl = learner(TwoGoals)
+    ibcrl.learn((1.0, 0.0), "left")
+    (before,) = ibcrl.knowledge.extremes("left")
+    steps = ibcrl.results["left"].steps
+    line = (Anchor((1.0, 0.0), kept=True), Anchor((0.0, 1.0)))
+    inference = replace(LEARNING, estimator=replace(SMALL, anchors=line))
+    tasks = {"left": (1.0, 0.0), "right": (0.0, 1.0)}
+    result = ibcrl.learn_together(tasks, inference=inference)
+    (after,) = ibcrl.knowledge.extremes("left")
+    np.testing.assert_array_equal(before.mean, after.mean)
+    np.testing.assert_array_equal(before.std, after.std)
+    assert ibcrl.knowledge.tasks == ("left", "right")
+    assert [each.steps for each in ibcrl.results.values()] == [steps, result.steps]
+    for weights in even_preferences(9):
+        (returns,) = ibcrl.front([weights])
+        assert returns @ weights > 0.97 * TwoGoals.best_returns(weights) @ weights
+    with pytest.raises(ValueError, match="Unknown task 'elsewhere'"):
+        ibcrl.learn_together({"elsewhere": (1.0, 0.0), "new": (0.0, 1.0)}, inference=inference)
+    both = replace(SMALL, anchors=(line[0], replace(line[1], kept=True)))
+    with pytest.raises(ValueError, match="Every task is kept"):
+        ibcrl.learn_together(tasks, inference=replace(inference, estimator=both))
 
 
 class InterruptedRunError(Exception):
@@ -189,6 +212,10 @@ def test_averaged_parameters_are_the_policy_at_the_place_and_gradients_share_it(
         change[index] = step
         slope = (value(theta + change) - value(theta - change)) / (2 * step)
         assert ours[index] == pytest.approx(slope, abs=1e-6)
+    keeping = Family(network, (LINE[0], replace(LINE[1], kept=True), LINE[2]))
+    others = keeping.gradient(gradient, place[0]).reshape(3, -1)
+    assert not others[1].any()
+    np.testing.assert_array_equal(others[::2], ours.reshape(3, -1)[::2])
 
 
 def test_the_baselines_extremes_pool_to_the_network_that_sees_the_preference():
@@ -261,8 +288,6 @@ def test_bad_input_gives_one_sentence():
     together = replace(LEARNING, estimator=replace(SMALL, anchors=LINE[:2]))
     with pytest.raises(ValueError, match="2 tasks need as many priors, not 1"):
         ibcrl.learn_together(tasks, inference=together, priors=["a"])
-    with pytest.raises(ValueError, match="no common return to show"):
-        ibcrl.learn_together(tasks, inference=replace(together, probation=Probation(4, 0.0)))
     with pytest.raises(ValueError, match="know no trajectory KL"):
         ibcrl.learn_together(tasks, inference=replace(together, trajectory_kl=(1.0,)))
     assert (

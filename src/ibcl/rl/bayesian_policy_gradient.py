@@ -79,25 +79,6 @@ class PolicyInference(InferenceResult):
 
 
 @dataclass(frozen=True)
-class Probation:
-    """What a start has to show: a preferred return of ``least`` within so many iterations.
-
-    Now and then a random start never finds a gait, and more of the same training does not help it.
-    """
-
-    iterations: int
-    least: float
-
-
-class StartError(RuntimeError):
-    """A start that did not pass its probation; ``spent`` is what it cost, without a posterior."""
-
-    def __init__(self, spent: PolicyInference, message: str) -> None:
-        super().__init__(message)
-        self.spent = spent
-
-
-@dataclass(frozen=True)
 class BayesianPolicyGradient:
     """Settings of one task's learning.
 
@@ -123,8 +104,6 @@ class BayesianPolicyGradient:
         What of a step's rewards counts at most, one value an objective: a speed beyond it is not
         wanted, so that the task is a pace and its price. Only `ClippedSurrogate` takes it; the
         anchors of `TwinDelayed` have caps of their own.
-    probation
-        When to give up a start: `infer` then raises `StartError`.
     reflected
         Keep q its own mirror image in the environment's reflection, which the preference must be
         too.
@@ -141,7 +120,6 @@ class BayesianPolicyGradient:
     checkpoint_every: int = 1
     reflected: bool = False
     cap: tuple[float, ...] | None = None
-    probation: Probation | None = None
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.score_every < 1:
@@ -150,12 +128,6 @@ class BayesianPolicyGradient:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
         if self.cap is not None and not isinstance(self.estimator, ClippedSurrogate):
             raise ValueError("A cap on rewards needs the ClippedSurrogate estimator.")
-        shown = None if self.probation is None else self.probation.iterations
-        if shown is not None and not self.score_every <= shown < self.iterations:
-            raise ValueError(
-                f"A probation ends between the first score and the last iteration "
-                f"({self.score_every} to {self.iterations - 1}), not after {shown}."
-            )
 
     def check_cap(self, environment: Environment) -> None:
         """Refuse a cap that has not one value an objective."""
@@ -188,6 +160,7 @@ class BayesianPolicyGradient:
         *,
         search: Search | None = None,
         checkpoint: Checkpoint | None = None,
+        until: int | None = None,
         seed: int | Sequence[int] = 0,
         progress: ProgressCallback | None = None,
     ) -> PolicyInference:
@@ -205,7 +178,16 @@ class BayesianPolicyGradient:
             The estimator's state carried over from earlier tasks.
         checkpoint
             Written after every update; a run that finds one continues from it, exactly.
+        until
+            Pause after so many iterations: what is returned is q as it is then, and for its
+            objective the best preferred return scored so far. The same call without it goes on
+            from the checkpoint.
         """
+        if until is not None and not self.score_every <= until < self.iterations:
+            raise ValueError(
+                f"A run can pause between its first score and its last iteration "
+                f"({self.score_every} to {self.iterations - 1}), not after {until}."
+            )
         if sampler.environment.copies % 2:
             raise ValueError(
                 f"Policies are sampled in mirrored pairs, so the number of copies must be even, "
@@ -231,7 +213,7 @@ class BayesianPolicyGradient:
                 run.checkpoint = Checkpoint(f"{checkpoint.path}.{index}")
             else:
                 run.checkpoint = checkpoint
-            runs.append(run.finish(progress))
+            runs.append(run.finish(progress, until))
         return replace(
             runs[-1],
             posteriors=tuple(q for run in runs for q in run.posteriors),
@@ -276,9 +258,10 @@ class _Run:
         self.first_step = sampler.steps
         self.cap = None if settings.cap is None else np.array(settings.cap, dtype=np.float32)
 
-    def finish(self, progress: ProgressCallback | None) -> PolicyInference:
-        """Run, or continue, to the last iteration."""
+    def finish(self, progress: ProgressCallback | None, until: int | None) -> PolicyInference:
+        """Run, or continue, to the last iteration or to a pause before it."""
         settings = self.settings
+        end = settings.iterations if until is None else until
         self.search.begin()
         self._resume()
         prior = Variational.of(self.prior)
@@ -289,8 +272,7 @@ class _Run:
                 project(self.q)
         started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
         updates_before, rotation = self.updates, self.scoring.rotation
-        while self.iteration < settings.iterations:
-            self._check_start()
+        while self.iteration < end:
             cpu = time.process_time()
             fraction = self.iteration / max(1, settings.iterations - 1)
             objective = Objective(
@@ -317,7 +299,7 @@ class _Run:
             if self.iteration == settings.iterations:
                 self.search.end()
             self.cpu_seconds += time.process_time() - cpu
-            self._save()
+            self._save(pause=self.iteration == end)
             if progress is not None:
                 elapsed = max(time.monotonic() - started, 1e-9)
                 done = self.iteration - begun_at
@@ -330,31 +312,21 @@ class _Run:
                         self.steps,
                         (self.sampler.steps - steps_before) / elapsed,
                         (self.updates - updates_before) / elapsed,
-                        elapsed / done * (settings.iterations - self.iteration),
+                        elapsed / done * (end - self.iteration),
                     )
                 )
-        return self._spent(posteriors=(self.best.gaussian(),), objectives=(self.best_value,))
-
-    def _spent(self, **found: Any) -> PolicyInference:
+        found, value = self.best, self.best_value
+        if until is not None:
+            scored = [returns for at, _, *returns in self.history if at <= until]
+            found, value = self.q, max(self._preferred(np.array(each)) for each in scored)
         return PolicyInference(
+            posteriors=(found.gaussian(),),
             updates=self.updates,
+            objectives=(value,),
             steps=self.steps,
             cpu_seconds=self.cpu_seconds,
             history=np.array(self.history),
-            **found,
         )
-
-    def _check_start(self) -> None:
-        probation = self.settings.probation
-        if probation is None or self.iteration != probation.iterations:
-            return
-        shown = max(self._preferred(np.array(returns)) for _, _, *returns in self.history)
-        if shown < probation.least:
-            raise StartError(
-                self._spent(posteriors=(), objectives=()),
-                f"The best of the first {self.iteration} iterations returned {shown:.0f}, not "
-                f"{probation.least:.0f}: begin again from another start.",
-            )
 
     @property
     def steps(self) -> int:
@@ -382,9 +354,9 @@ class _Run:
     def _identity(self) -> str:
         return repr((self.settings, self.weights.tolist(), self.entropy, self.scoring.name))
 
-    def _save(self) -> None:
+    def _save(self, *, pause: bool) -> None:
         due = self.iteration % self.settings.checkpoint_every == 0
-        if self.checkpoint is None or not (due or self.iteration == self.settings.iterations):
+        if self.checkpoint is None or not (due or pause):
             return
         arrays: State = {
             "mean": self.q.mean,

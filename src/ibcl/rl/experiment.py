@@ -29,10 +29,10 @@ from ibcl.callbacks import RunLog
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
 from ibcl.files import write_atomically
 from ibcl.progress import Bar, progress_bar
-from ibcl.rl.bayesian_policy_gradient import PolicyProgress, StartError
+from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.recipes import Image, Recipe, Together
+from ibcl.rl.recipes import Image, Recipe, Stage, Together
 
 SECONDS_BETWEEN_LINES = 10.0
 Report = Callable[[str], None]
@@ -72,7 +72,7 @@ class SeedResult:
     """How many of the generated policies fell in their episode."""
     generation_steps: int
     given_up: list[Spent] = field(default_factory=list)
-    """Starts that failed their probation; what they cost is part of the seed's cost."""
+    """Starts that were not the best after their trial; their cost is part of the seed's."""
 
     def cost(self, tasks: set[str] | None = None) -> Spent:
         """Sum up what all tasks cost, or these, with the starts given up before them.
@@ -187,7 +187,7 @@ def learner(recipe: Recipe, seed: int, threads: int = 1) -> IBCRL:
 
 
 class Trained(NamedTuple):
-    """What was learnt, and what was spent on starts that were given up before."""
+    """What was learnt, and what was spent on starts that were given up."""
 
     ibcrl: IBCRL
     given_up: list[Spent]
@@ -203,54 +203,83 @@ def train(
 ) -> Trained:
     """Learn the tasks of a recipe, continuing from the folder's checkpoints.
 
-    A start that fails its probation is given up for another one. The last that the recipe allows
-    is kept whatever it shows, so that every seed has a result.
+    With a trial the first task is begun from several starts, and the best of them is learnt on.
     """
-    given_up: list[Spent] = []
-    while True:
-        start = len(given_up)
-        # The first start is the seed's own, so that one which passes is what it is without others.
-        entropy, own = seed, folder
-        if start:
-            entropy = int(np.random.SeedSequence([seed, start]).generate_state(1)[0])
-            own = folder / f"start-{start}"
-        plan = recipe if start + 1 < recipe.starts else recipe.without_probation()
-        line = ProgressLine(plan, seed, report, log)
-        try:
-            return Trained(_train(plan, learner(plan, entropy, threads), own, line), given_up)
-        except StartError as failure:
-            report(f"seed {seed}  {failure}")
-            spent = failure.spent
-            given_up.append(Spent(spent.updates, spent.steps, spent.cpu_seconds))
-
-
-def _train(recipe: Recipe, ibcrl: IBCRL, folder: Path, line: ProgressLine) -> IBCRL:
+    line = ProgressLine(recipe, seed, report, log)
+    starts = _starts(recipe, seed, folder)
+    best, trials = 0, list[PolicyInference]()
+    if recipe.trial is not None:
+        until, first = recipe.trial.iterations, recipe.trained[0]
+        trials = [
+            _learn(learner(recipe, start.seed, threads), first, start.folder, line, until)
+            for start in starts
+        ]
+        shown = [trial.objectives[0] for trial in trials]
+        best = int(np.argmax(shown))
+        told = ", ".join(f"{value:.0f}" for value in shown)
+        report(f"seed {seed}  of starts that returned {told} the best goes on")
+    given_up = [
+        Spent(trial.updates, trial.steps, trial.cpu_seconds)
+        for start, trial in enumerate(trials)
+        if start != best
+    ]
+    ibcrl = learner(recipe, starts[best].seed, threads)
     for stage in recipe.stages:
         if isinstance(stage, Image):
             ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
             continue
-        line.begin(stage.task)
-        checkpoint = folder / f"{stage.task}.safetensors"
-        if isinstance(stage, Together):
-            ibcrl.learn_together(
-                stage.tasks,
-                inference=stage.inference,
-                priors=stage.priors or None,
-                checkpoint=checkpoint,
-                progress=line,
-            )
-        else:
-            ibcrl.learn(
-                stage.preference,
-                stage.task,
-                prior=stage.prior,
-                inference=stage.inference,
-                checkpoint=checkpoint,
-                progress=line,
-            )
+        _learn(ibcrl, stage, starts[best].folder, line)
         learnt = list(stage.tasks) if isinstance(stage, Together) else [stage.task]
         line.end([mean_returns(ibcrl, task) for task in learnt], stage.inference.iterations)
-    return ibcrl
+    return Trained(ibcrl, given_up)
+
+
+class _Start(NamedTuple):
+    """What a start's random numbers come of, and where its checkpoints are."""
+
+    seed: int
+    folder: Path
+
+
+def _starts(recipe: Recipe, seed: int, folder: Path) -> list[_Start]:
+    """Return the starts to try; the first is the seed's own, as it is without others."""
+    count = 1 if recipe.trial is None else recipe.trial.starts
+    others = [
+        _Start(
+            int(np.random.SeedSequence([seed, start]).generate_state(1)[0]),
+            folder / f"start-{start}",
+        )
+        for start in range(1, count)
+    ]
+    return [_Start(seed, folder), *others]
+
+
+def _learn(
+    ibcrl: IBCRL,
+    stage: Stage | Together,
+    folder: Path,
+    line: ProgressLine,
+    until: int | None = None,
+) -> PolicyInference:
+    line.begin(stage.task)
+    checkpoint = folder / f"{stage.task}.safetensors"
+    if isinstance(stage, Together):
+        return ibcrl.learn_together(
+            stage.tasks,
+            inference=stage.inference,
+            priors=stage.priors or None,
+            checkpoint=checkpoint,
+            progress=line,
+        )
+    return ibcrl.learn(
+        stage.preference,
+        stage.task,
+        prior=stage.prior,
+        inference=stage.inference,
+        checkpoint=checkpoint,
+        until=until,
+        progress=line,
+    )
 
 
 def mean_returns(ibcrl: IBCRL, task: str) -> list[float]:

@@ -6,6 +6,9 @@ training; learnt together, every update is made at some λ, and its gradient goe
 
     ∂/∂θ_k = λ_k ∂/∂θ(λ).
 
+A task that was learnt before may be one of them and be kept as it is: its θ_k does not move, and
+the others are learnt so that averages with it are good.
+
 Places λ are drawn on the line through the tasks for two objectives (each place between two
 neighbours), on their simplex for more.
 """
@@ -28,13 +31,15 @@ class Anchor:
     """One of the tasks: its reward is ``scale`` · w · (min(r, cap) − base), one value an objective.
 
     A cap asks for a pace: a reward beyond it counts no more. What all policies earn alike, the
-    base, would only make values large and hard to learn.
+    base, would only make values large and hard to learn. A ``kept`` one was learnt before and stays
+    as it is.
     """
 
     weights: tuple[float, ...]
     cap: tuple[float, ...] | None = None
     base: tuple[float, ...] | None = None
     scale: float = 1.0
+    kept: bool = False
 
 
 def hat_weights(position: Floats, anchors: int) -> Floats:
@@ -66,6 +71,7 @@ class Family:
         self.network = network
         self.tasks = max(1, len(anchors))
         self.dimension = self._dimension()
+        self._moves = np.array([not anchor.kept for anchor in anchors], dtype=np.float32)
         if anchors:
             caps = [anchor.cap or (1e9,) * len(anchor.weights) for anchor in anchors]
             self._caps = np.array(caps, dtype=np.float32)
@@ -148,8 +154,8 @@ class Family:
         return np.asarray(np.einsum("rk,rkd->rd", place, parts))
 
     def gradient(self, gradient: Floats, place: Floats) -> Floats:
-        """∂/∂(θ_1 … θ_K) from ∂/∂θ(λ) at one place."""
-        return gradient if self.tasks == 1 else np.outer(place, gradient).ravel()
+        """∂/∂(θ_1 … θ_K) from ∂/∂θ(λ) at one place, nothing for those that are kept."""
+        return gradient if self.tasks == 1 else np.outer(place * self._moves, gradient).ravel()
 
     def vertices(self, theta: Floats) -> Floats:
         """Parameters of every task's own policy, one row each."""

@@ -146,6 +146,7 @@ class IBCRL:
         prior: str | Sequence[str] | None = None,
         inference: BayesianPolicyGradient | None = None,
         checkpoint: str | Path | None = None,
+        until: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> PolicyInference:
         """Learn the task of satisfying a preference over the objectives.
@@ -163,6 +164,9 @@ class IBCRL:
         checkpoint
             A file written after every update. If it holds a part of this very task, learning
             continues from there, and if it holds all of it, nothing is learnt again.
+        until
+            Pause after so many iterations, to compare starts; another learner of the same seed
+            goes on from the checkpoint.
         """
         wanted = Preference.parse(preference, self.objectives)
         name = task or _name(wanted)
@@ -177,6 +181,7 @@ class IBCRL:
             self.scoring,
             search=self._search(method.estimator),
             checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
+            until=until,
             seed=[self.seed, 1 + len(self.preferences)],
             progress=progress,
         )
@@ -217,24 +222,33 @@ class IBCRL:
         ----------
         tasks
             The preference each task is combined for, in the order of the anchors of the
-            inference's `TwinDelayed` estimator, which say what the task rewards.
+            inference's `TwinDelayed` estimator, which say what the task rewards. Tasks whose anchor
+            is ``kept`` are known already and stay as they are; the others are new.
         priors
-            The task whose posterior is each one's prior; by default the one learnt last for all.
+            The task whose posterior is each one's prior; by default the one learnt last for all
+            that are new. The prior of a kept one is itself.
         """
         estimator = inference.estimator
         if not isinstance(estimator, TwinDelayed) or len(estimator.anchors) != len(tasks):
             raise ValueError(
                 f"Learning {len(tasks)} tasks together needs TwinDelayed with as many anchors."
             )
-        if inference.probation is not None:
-            raise ValueError("Tasks learnt together have no common return to show: no probation.")
         if priors is not None and len(priors) != len(tasks):
             raise ValueError(f"{len(tasks)} tasks need as many priors, not {len(priors)}.")
-        for name in tasks:
-            self.knowledge.check_new(name)
+        kept = [anchor.kept for anchor in estimator.anchors]
+        if all(kept):
+            raise ValueError("Every task is kept, so that there is nothing to learn.")
+        for name, known in zip(tasks, kept, strict=True):
+            if known:
+                self.knowledge.record(name)
+            else:
+                self.knowledge.check_new(name)
         wanted = [Preference.parse(each, self.objectives) for each in tasks.values()]
         chosen: Sequence[str | None] = priors or [None] * len(tasks)
-        sources = [self._priors(prior) for prior in chosen]
+        sources = [
+            self._priors(name if known else prior)
+            for name, known, prior in zip(tasks, kept, chosen, strict=True)
+        ]
         family = estimator.family(self.policy_class)
         result = inference.infer(
             self.policy_class,
@@ -249,13 +263,16 @@ class IBCRL:
         )
         joint = [q for q in result.posteriors if isinstance(q, DiagonalGaussian)]
         parts = zip(*(family.split(q) for q in joint), strict=True)
+        spent = result
         for index, (name, posteriors) in enumerate(zip(tasks, parts, strict=True)):
-            # The cost is counted once, with the first of them.
-            spent = result if index == 0 else PolicyInference(posteriors, 0, ())
+            if kept[index]:
+                continue
             first = 2 + index * len(self.objectives)
             columns = [0, 1, *range(first, first + len(self.objectives))]
             own = replace(spent, posteriors=posteriors, history=result.history[:, columns])
             self._keep(name, wanted[index].vector(), own)
+            # The cost is counted once, with the first of them.
+            spent = PolicyInference(posteriors, 0, ())
         return result
 
     def image(self, task: str, name: str, *, degrees: float | None = None) -> PolicyInference:

@@ -159,7 +159,7 @@ def _starts(results: Sequence[SeedResult]) -> list[str]:
     if not given_up:
         return []
     told = ", ".join(f"seed {seed}: {count}" for seed, count in given_up.items())
-    return [f"- Starts given up after their probation, their cost included: {told}."]
+    return [f"- Starts given up after their trial, their cost included: {told}."]
 
 
 def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
