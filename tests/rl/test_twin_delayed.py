@@ -16,8 +16,9 @@ from ibcl.rl.experiment import even_preferences
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.policies import Perceptron, Policy
+from ibcl.rl.replay import Transitions
 from ibcl.rl.symmetry import Reflection, SignedPermutation
-from ibcl.rl.twin_delayed import TwinDelayed
+from ibcl.rl.twin_delayed import TwinDelayed, _Mirror
 from ibcl.rl.variational import Objective, Variational
 
 SMALL = TwinDelayed(
@@ -188,6 +189,39 @@ def test_replayed_rows_are_mirrored_only_where_the_task_is_its_own_image():
         learner(Sided, mirrored).learn((1.0, 0.0))
     with pytest.raises(ValueError, match="declares no reflection"):
         learner(TwoGoals, mirrored).learn((0.5, 0.5))
+
+
+def test_tasks_learnt_together_are_mirrored_with_their_places_and_rewards():
+    rng = np.random.default_rng(0)
+    rows = Transitions(
+        *(rng.normal(size=(4, 1)) for _ in range(2)),
+        rng.normal(size=(4, 3, 3)),
+        *(rng.normal(size=(4, 1)) for _ in range(3)),
+        rng.dirichlet(np.ones(3), 4),
+    )
+    mirrored = _Mirror(Sided(1), LINE, np.array([0.5, 0.5])).every_second(rows)
+    for ours, theirs in zip(mirrored, rows, strict=True):
+        np.testing.assert_array_equal(ours[::2], theirs[::2])
+    np.testing.assert_array_equal(mirrored.features[1::2], -rows.features[1::2])
+    np.testing.assert_array_equal(mirrored.place[1::2], rows.place[1::2, ::-1])
+    np.testing.assert_array_equal(mirrored.rewards[1::2], rows.rewards[1::2][..., [1, 0, 2]])
+    # What a row earns is the same on both sides of the mirror.
+    family, taken = Family(Perceptron((1, 1)), LINE), np.ones((4, 3), dtype=bool)
+    earned, seen = (
+        family.rewards(each.rewards, each.place, np.zeros(3), taken) for each in (rows, mirrored)
+    )
+    np.testing.assert_allclose(earned, seen)
+    for odd in (LINE[:2], (LINE[0], replace(LINE[2], scale=2.0))):
+        with pytest.raises(ValueError, match="not its own mirror image"):
+            _Mirror(Sided(1), odd, np.array([0.5, 0.5]))
+    kept = (LINE[0], replace(LINE[2], kept=True))
+    assert (
+        _Mirror(Sided(1), kept, np.array([0.5, 0.5]))
+        .every_second(rows._replace(place=rows.place[:, :2]))
+        .place[1]
+        .tolist()
+        == rows.place[1, 1::-1].tolist()
+    )
 
 
 def test_averaged_parameters_are_the_policy_at_the_place_and_gradients_share_it():

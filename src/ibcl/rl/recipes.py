@@ -183,7 +183,7 @@ def seeing_the_preference(
     assert isinstance(learning.estimator, TwinDelayed)
     settings = {each.name: getattr(learning.estimator, each.name) for each in fields(TwinDelayed)}
     anchors = tuple(Anchor(weights, base=base) for weights in tasks.values())
-    estimator = PreferenceConditioned(**settings | {"anchors": anchors, "mirrored": False})
+    estimator = PreferenceConditioned(**settings | {"anchors": anchors})
     return replace(
         plan,
         stages=(Together(tasks, replace(learning, estimator=estimator)),),
@@ -320,6 +320,8 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     combinations={"two tasks only": ("energy", "speed")},
 )
 # As many updates for the two as for the one whose images are combined, at the tasks' own prices.
+# The second is learnt at all places between the two, the first being kept as it is.
+_ANT_EXTREMES = extremes(("x-speed", "y-speed"))
 _ANT_ONE_OF_TWO = replace(
     _ANT_LEARNING, iterations=_ANT_LEARNING.iterations // 2, estimator=_ANT_ESTIMATOR
 )
@@ -328,7 +330,17 @@ _ANT_TWO_TASKS = replace(
     training_environment="mo-ant-training",
     stages=(
         Stage("x-speed", (1.0, 0.0), _ANT_ONE_OF_TWO),
-        Stage("y-speed", (0.0, 1.0), _ANT_ONE_OF_TWO),
+        Together(
+            _ANT_EXTREMES,
+            replace(
+                _ANT_ONE_OF_TWO,
+                estimator=replace(
+                    _ANT_ESTIMATOR,
+                    anchors=(Anchor((1.0, 0.0), kept=True), Anchor((0.0, 1.0))),
+                    mirrored=True,
+                ),
+            ),
+        ),
     ),
     combinations={"two tasks only": ("y-speed", "x-speed")},
 )
@@ -393,7 +405,7 @@ CONDITIONED: dict[str, Recipe] = {
     "mo-ant": seeing_the_preference(
         replace(_ANT, training_environment="mo-ant-training"),
         ("x-speed", "y-speed"),
-        replace(_ANT_LEARNING, estimator=_ANT_ESTIMATOR),
+        replace(_ANT_LEARNING, estimator=replace(_ANT_ESTIMATOR, mirrored=True)),
     ),
     "mo-hopper-3obj": seeing_the_preference(
         _HOPPER, ("speed", "height", "energy"), _HOPPER.trained[0].inference

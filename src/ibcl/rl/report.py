@@ -172,7 +172,7 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     packages = ("mujoco", "gymnasium", "moocore", "numpy", "torch")
     title, kind = recipe.environment, "task"
     origin = (
-        f"Posteriors trained: {sum(len(_names(stage)) for stage in recipe.trained)}; "
+        f"Posteriors trained: {len({name for stage in recipe.trained for name in _names(stage)})}; "
         f"policies generated from them without training: {count}."
     )
     if recipe.sees_the_preference:

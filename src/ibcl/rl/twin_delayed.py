@@ -22,8 +22,8 @@ Replay, critics and moments belong to the task at hand and go with it; only q st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from ibcl.rl.family import Anchor, Family
 from ibcl.rl.policies import Floats, Policy
 from ibcl.rl.replay import MultiStep, Replay, Transitions
 from ibcl.rl.rollout import Sampler
+from ibcl.rl.symmetry import Reflection
 from ibcl.rl.twin_critics import FlatAdam, TwinCritics
 from ibcl.rl.variational import Objective, State, Variational
 
@@ -77,8 +78,8 @@ class TwinDelayed:
     capacity
         Rows of the replay.
     mirrored
-        Show every second row in the environment's mirror, which the preference must look the same
-        in.
+        Show every second row in the environment's mirror, which the task, or the tasks learnt
+        together, must look the same in.
     anchors
         Tasks learnt together, on a line between two objectives, on the simplex of more.
     """
@@ -205,7 +206,9 @@ class TwinDelayedSearch:
         if objective.trajectory_kl and self.family.tasks > 1:
             raise ValueError("Tasks learnt together know no trajectory KL.")
         self.prepare(q)
-        mirror = _Mirror(sampler.environment, objective.weights) if settings.mirrored else None
+        mirror = None
+        if settings.mirrored:
+            mirror = _Mirror(sampler.environment, settings.anchors, objective.weights)
         updates = 0
         # Networks this small gain nothing from a second thread, and lose by waiting for it.
         with threadpool_limits(1, user_api="blas"):
@@ -382,31 +385,48 @@ class _PolicyStep(NamedTuple):
 class _Mirror:
     """Shows replayed rows in the environment's reflection."""
 
-    def __init__(self, environment: Environment, weights: Floats) -> None:
+    def __init__(
+        self, environment: Environment, anchors: Sequence[Anchor], weights: Floats
+    ) -> None:
         reflection = environment.reflection
         if reflection is None:
             raise ValueError(f"{environment.name} declares no reflection to learn with.")
-        if not np.allclose(reflection.preference(weights), weights):
+        tasks = anchors or (Anchor(tuple(weights.tolist())),)
+        images = [_image(anchor, reflection) for anchor in tasks]
+        plain = [replace(anchor, kept=False) for anchor in tasks]
+        if any(image not in plain for image in images):
+            wanted = ", ".join(str(list(task.weights)) for task in tasks)
             raise ValueError(
-                f"The preference {weights.tolist()} is not its own mirror image; "
-                "learn it without the mirror."
+                f"What is wanted, {wanted}, is not its own mirror image; learn it without the "
+                "mirror."
             )
-        self._reflection = reflection
-
-    def every_second(self, rows: Transitions) -> Transitions:
-        """Mirror the odd rows; rewards stay, as the preference between them does."""
-        reflection = self._reflection
-        images = {
+        self._columns: dict[str, Callable[[Floats], Floats]] = {
             "features": reflection.observation,
             "following": reflection.observation,
             "actions": reflection.action,
+            # The last one of the rewards, the departure from the prior's actions, has no side.
+            "rewards": lambda rewards: rewards[..., [*reflection.objectives, -1]],
+            "place": lambda place: place[:, [images.index(anchor) for anchor in plain]],
         }
+
+    def every_second(self, rows: Transitions) -> Transitions:
+        """Mirror the odd rows, their rewards and their places between the tasks."""
         changed = {}
-        for name, image in images.items():
+        for name, image in self._columns.items():
             column = getattr(rows, name).copy()
             column[1::2] = image(column[1::2])
             changed[name] = column
         return rows._replace(**changed)
+
+
+def _image(anchor: Anchor, reflection: Reflection) -> Anchor:
+    """Return the task as it is in the mirror."""
+
+    def mirrored(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        return None if values is None else tuple(values[index] for index in reflection.objectives)
+
+    weights = tuple(reflection.preference(anchor.weights).tolist())
+    return Anchor(weights, mirrored(anchor.cap), mirrored(anchor.base), anchor.scale)
 
 
 def _named(prefix: str, state: State) -> State:
