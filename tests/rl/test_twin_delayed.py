@@ -154,6 +154,20 @@ def test_experience_is_gone_when_the_task_is_done(tmp_path):
     assert len(search.replay) == 0
 
 
+def test_experience_is_replayed_as_often_as_scheduled():
+    def updates(replays):
+        inference = replace(LEARNING, iterations=3, replays=replays)
+        return learner(TwoGoals, inference).learn("left").updates
+
+    full = updates((1.0,))
+    rounds = full // SMALL.updates
+    assert updates((0.5,)) == full // 2
+    # In the first iteration there is nothing to replay at first, in the others there always is.
+    first = rounds - 2 * SMALL.rounds
+    assert updates((1.0, 0.5)) == 8 * first + (6 + 4) * SMALL.rounds
+    assert updates((0.0,)) == SMALL.reuse * rounds, "a round replays at least once"
+
+
 def test_a_strong_trajectory_kl_holds_the_policy_near_its_prior():
     departures = {}
     for weight in (0.0, 50.0):
@@ -306,7 +320,7 @@ def test_steps_after_the_end_of_an_episode_cost_no_base(taken):
     # The first step's transition is the longest, n steps or what there was of the episode.
     search.replay.add(rows[np.argmin(rows[:, -4])][None])
     objective = Objective(np.array([0.5, 0.5], np.float32), Variational(one[0], one[0]))
-    _, rewards = search._sample(objective, None, np.random.default_rng(0))
+    _, rewards = search._sample(objective, 2, None, np.random.default_rng(0))
     assert rewards == pytest.approx(2 * sum(0.8**step for step in range(taken)))
 
 

@@ -268,13 +268,15 @@ _HALF_CHEETAH = Recipe(
 # many yaws; turned by the environment's rotation it is the posterior of every other direction.
 # A short horizon and falls that cost little, because ants that fear to fall are slow, and a narrow
 # q, because σ disturbs a gait as action noise does.
-_ANT_ESTIMATOR = TwinDelayed(fall_value=0.5, target_share=0.15)
+_ANT_ESTIMATOR = TwinDelayed(fall_value=0.5, target_share=0.15, average_share=0.002)
 _ANT_LEARNING = BayesianPolicyGradient(
     iterations=480,
     # On the diagonal rewards are smaller by √2.
     estimator=replace(_ANT_ESTIMATOR, mirrored=True, reward_scale=0.1 * 2**0.5),
     action_std=(0.3, 0.15),
     rate=(1.0, 1.0, 0.1),
+    # To find a gait takes many updates, to make it faster new experience.
+    replays=(1.0, 1.0, 0.5, 0.5, 0.5),
     kl_weight=1e-10,
     std_bounds=(2e-4, 1e-3),
     score_every=10,
@@ -298,7 +300,7 @@ _ANT = Recipe(
     copies=32,
     hidden=(128, 128),
     squashed=True,
-    trial=Trial(starts=2, iterations=60),
+    trial=Trial(starts=3, iterations=40),
 )
 
 # The trajectory KL to standing still, whose actions are zero, is a price of effort: first none, so

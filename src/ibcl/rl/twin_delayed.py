@@ -206,6 +206,7 @@ class TwinDelayedSearch:
         if objective.trajectory_kl and self.family.tasks > 1:
             raise ValueError("Tasks learnt together know no trajectory KL.")
         self.prepare(q)
+        each = max(1, round(objective.replays * settings.updates / settings.reuse)) * settings.reuse
         mirror = None
         if settings.mirrored:
             mirror = _Mirror(sampler.environment, settings.anchors, objective.weights)
@@ -215,8 +216,8 @@ class TwinDelayedSearch:
             for _ in range(settings.rounds):
                 self._collect(q, objective, sampler, rng)
                 if len(self.replay) >= settings.updates * settings.batch:
-                    self.learn(q, objective, mirror, rng)
-                    updates += settings.updates
+                    self.learn(q, objective, each, mirror, rng)
+                    updates += each
                 self.round += 1
         return {"value": self.mean_value, "updates": float(updates)}
 
@@ -259,11 +260,11 @@ class TwinDelayedSearch:
             self.replay.add(rows)
 
     def _sample(
-        self, objective: Objective, mirror: _Mirror | None, rng: np.random.Generator
+        self, objective: Objective, updates: int, mirror: _Mirror | None, rng: np.random.Generator
     ) -> tuple[Transitions, Floats]:
         """Draw a round's rows in blocks, each with one place, and their preferred rewards."""
         settings, family = self.settings, self.family
-        rows = self.replay.sample(settings.updates * settings.batch // settings.reuse, rng)
+        rows = self.replay.sample(updates * settings.batch // settings.reuse, rng)
         if mirror is not None:
             rows = mirror.every_second(rows)
         if family.tasks > 1:
@@ -306,12 +307,13 @@ class TwinDelayedSearch:
         self,
         q: Variational,
         objective: Objective,
+        updates: int,
         mirror: _Mirror | None,
         rng: np.random.Generator,
     ) -> None:
         """Replay: one round's updates of critics, policy and targets."""
         settings, family = self.settings, self.family
-        rows, rewards = self._sample(objective, mirror, rng)
+        rows, rewards = self._sample(objective, updates, mirror, rng)
         targets = self._targets(rows, rewards, rng)
         seen = family.critic_features(rows.features, rows.place)
         inputs = np.concatenate([seen, rows.actions], axis=1)
