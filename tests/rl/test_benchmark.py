@@ -70,6 +70,7 @@ def test_the_command_writes_what_it_counted(app, tmp_path):
     text = (tmp_path / "summary.md").read_text()
     assert "| PD-MORL | 5.98 |" in text
     assert "ours, extremes (energy, speed)" in text
+    assert "| middle | (0.5, 0.5) | 1 | 0.0001 | (" in text
 
 
 def test_a_finished_seed_is_not_run_again_and_processes_agree_with_one(tmp_path):

@@ -392,8 +392,9 @@ CONDITIONED: dict[str, Recipe] = {
     "mo-halfcheetah": seeing_the_preference(
         _HALF_CHEETAH,
         ("speed", "energy"),
+        # As much processor time as ours takes.
         BayesianPolicyGradient(
-            iterations=60,
+            iterations=170,
             estimator=TwinDelayed(length=2, least_noise=0.2, actor_rate=3e-4),
             action_std=(0.3, 0.1, 0.05),
             rate=(1.0, 1.0, 0.1),
@@ -407,7 +408,8 @@ CONDITIONED: dict[str, Recipe] = {
     "mo-ant": seeing_the_preference(
         replace(_ANT, training_environment="mo-ant-training"),
         ("x-speed", "y-speed"),
-        replace(_ANT_LEARNING, estimator=replace(_ANT_ESTIMATOR, mirrored=True)),
+        # As many iterations as ours with the starts that it gives up.
+        replace(_ANT_LEARNING, iterations=560, estimator=replace(_ANT_ESTIMATOR, mirrored=True)),
     ),
     "mo-hopper-3obj": seeing_the_preference(
         _HOPPER, ("speed", "height", "energy"), _HOPPER.trained[0].inference

@@ -202,14 +202,17 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         if any(isinstance(stage, Together) for stage in recipe.trained)
         else "Mean returns of the tasks' mean policies over the seeds:",
         "",
-        f"| {kind} | preference | updates | return |",
-        "|---|---|---|---|",
+        f"| {kind} | preference | updates | weight β of the KL | return |",
+        "|---|---|---|---|---|",
     ]
+    weights = {
+        name: f"{stage.inference.kl_weight:g}" for stage in recipe.trained for name in _names(stage)
+    }
     for index, task in enumerate(results[0].tasks):
         returns = np.mean([result.tasks[index].returns for result in results], axis=0)
         lines.append(
             f"| {task.task} | ({', '.join(f'{weight:.3g}' for weight in task.preference)}) | "
-            f"{task.updates} | "
+            f"{task.updates} | {weights.get(task.task, '')} | "
             f"({', '.join(f'{value:.0f}' for value in returns)}) |"
         )
     return "\n".join(lines) + "\n"
