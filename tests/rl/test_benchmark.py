@@ -260,6 +260,8 @@ def test_the_best_of_several_starts_goes_on_and_the_others_are_counted(tmp_path)
     (continued,) = run(starting(4), [5], tmp_path / "tried", preferences=2)
     assert json.loads(file.read_text()) == before
     assert continued == tried
+    with pytest.raises(ValueError, match="at least one start, not 0"):
+        Trial(starts=0, iterations=2)
     together = Together({"a": (0.0, 1.0), "b": (1.0, 0.0)}, ONE_UPDATE)
     with pytest.raises(ValueError, match="the first has to be learnt alone"):
         replace(starting(2), stages=(together,))

@@ -95,6 +95,14 @@ def test_a_task_learnt_beside_a_kept_one_is_good_between_them_and_moves_nothing_
         assert returns @ weights > 0.97 * TwoGoals.best_returns(weights) @ weights
     with pytest.raises(ValueError, match="Unknown task 'elsewhere'"):
         ibcrl.learn_together({"elsewhere": (1.0, 0.0), "new": (0.0, 1.0)}, inference=inference)
+    with pytest.raises(ValueError, match=r"'left' was learnt for \(1.0, 0.0\)"):
+        ibcrl.learn_together({"left": (0.5, 0.5), "new": (0.0, 1.0)}, inference=inference)
+    sharing = PreferenceConditioned(**vars(inference.estimator))
+    with pytest.raises(ValueError, match="share one network"):
+        ibcrl.learn_together(
+            {"left": (1.0, 0.0), "new": (0.0, 1.0)},
+            inference=replace(inference, estimator=sharing),
+        )
     both = replace(SMALL, anchors=(line[0], replace(line[1], kept=True)))
     with pytest.raises(ValueError, match="Every task is kept"):
         ibcrl.learn_together(tasks, inference=replace(inference, estimator=both))
@@ -334,6 +342,8 @@ def test_bad_input_gives_one_sentence():
     with pytest.raises(ValueError, match="needs TwinDelayed with as many anchors"):
         ibcrl.learn_together(tasks, inference=LEARNING)
     together = replace(LEARNING, estimator=replace(SMALL, anchors=LINE[:2]))
+    with pytest.raises(ValueError, match="is for tasks learnt with learn_together"):
+        ibcrl.learn("left", inference=together)
     with pytest.raises(ValueError, match="2 tasks need as many priors, not 1"):
         ibcrl.learn_together(tasks, inference=together, priors=["a"])
     with pytest.raises(ValueError, match="know no trajectory KL"):

@@ -27,6 +27,8 @@ class ConditionedFamily(Family):
     """Tasks that share one network and see the place as further inputs."""
 
     def __init__(self, network: Perceptron, anchors: Sequence[Anchor]) -> None:
+        if any(anchor.kept for anchor in anchors):
+            raise ValueError("Tasks that share one network cannot be kept apart from it.")
         inputs, *rest = network.sizes
         self._width = rest[0]
         self._first = inputs * self._width

@@ -172,6 +172,8 @@ class IBCRL:
         name = task or _name(wanted)
         self.knowledge.check_new(name)
         method = inference or self.inference
+        if isinstance(method.estimator, TwinDelayed) and method.estimator.anchors:
+            raise ValueError("An estimator with anchors is for tasks learnt with learn_together.")
         first, compared = self._first_choice(prior, wanted, method)
         result = method.infer(
             self.policy_class,
@@ -238,12 +240,15 @@ class IBCRL:
         kept = [anchor.kept for anchor in estimator.anchors]
         if all(kept):
             raise ValueError("Every task is kept, so that there is nothing to learn.")
-        for name, known in zip(tasks, kept, strict=True):
-            if known:
-                self.knowledge.record(name)
-            else:
-                self.knowledge.check_new(name)
         wanted = [Preference.parse(each, self.objectives) for each in tasks.values()]
+        for name, known, each in zip(tasks, kept, wanted, strict=True):
+            if not known:
+                self.knowledge.check_new(name)
+            elif not np.allclose(self.preferences[self.knowledge.record(name).name], each.vector()):
+                raise ValueError(
+                    f"The task {name!r} was learnt for {self.preferences[name]}, which cannot be "
+                    "changed while it is kept."
+                )
         chosen: Sequence[str | None] = priors or [None] * len(tasks)
         sources = [
             self._priors(name if known else prior)

@@ -76,6 +76,10 @@ class Trial:
     starts: int
     iterations: int
 
+    def __post_init__(self) -> None:
+        if self.starts < 1:
+            raise ValueError(f"A trial needs at least one start, not {self.starts}.")
+
 
 @dataclass(frozen=True)
 class Recipe:
