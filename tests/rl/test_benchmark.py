@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 
 from ibcl.cli.rl import rl
 from ibcl.rl import BayesianPolicyGradient
-from ibcl.rl.experiment import SeedResult, TaskResult, run
+from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, Trial, recipe
 from ibcl.rl.report import REPORTED, Interval, needed_tasks, summary, trained_tasks
+from ibcl.rl.results import SeedResult, TaskResult
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(

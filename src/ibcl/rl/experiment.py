@@ -7,97 +7,27 @@ seed. Running the same command again continues where the last one stopped.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ibcl.callbacks import RunLog
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
-from ibcl.files import write_atomically
 from ibcl.progress import Bar, progress_bar
-from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.recipes import Image, Recipe, Stage, Together
-
-SECONDS_BETWEEN_LINES = 10.0
-Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What some training cost."""
-
-    updates: int
-    steps: int
-    cpu_seconds: float
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """One learnt task: what its mean policy returns and what it cost."""
-
-    task: str
-    preference: list[float]
-    returns: list[float]
-    updates: int
-    steps: int
-    cpu_seconds: float
-    curve: list[list[float]]
-
-
-@dataclass(frozen=True)
-class SeedResult:
-    """One seed: the hypervolume and the returns of every combination of posteriors."""
-
-    seed: int
-    tasks: list[TaskResult]
-    hypervolumes: dict[str, float]
-    fronts: dict[str, list[list[float]]]
-    fallen: dict[str, int]
-    """How many of the generated policies fell in their episode."""
-    generation_steps: int
-    given_up: list[Spent] = field(default_factory=list)
-    """Starts that were not the best after their trial; their cost is part of the seed's."""
-
-    def cost(self, tasks: set[str] | None = None) -> Spent:
-        """Sum up what all tasks cost, or these, with the starts given up before them.
-
-        Steps include the scoring of mean policies.
-        """
-        chosen = [task for task in self.tasks if tasks is None or task.task in tasks]
-        parts: list[TaskResult | Spent] = [*chosen, *self.given_up]
-        return Spent(
-            sum(part.updates for part in parts),
-            sum(part.steps for part in parts),
-            sum(part.cpu_seconds for part in parts),
-        )
-
-    def save(self, path: Path) -> None:
-        """Write as JSON."""
-        write_atomically(path, json.dumps(asdict(self)).encode())
-
-    @classmethod
-    def load(cls, path: Path) -> SeedResult:
-        """Read what `save` wrote."""
-        stored = json.loads(path.read_text())
-        stored["tasks"] = [TaskResult(**task) for task in stored["tasks"]]
-        stored["given_up"] = [Spent(**spent) for spent in stored.get("given_up", [])]
-        return cls(**stored)
+from ibcl.rl.recipes import Recipe
+from ibcl.rl.results import SeedResult, TaskResult
+from ibcl.rl.training import Report, mean_returns, train
 
 
 def even_preferences(n: int, objectives: int = 2) -> NDArray[np.float64]:
@@ -119,173 +49,6 @@ def even_preferences(n: int, objectives: int = 2) -> NDArray[np.float64]:
     steps = itertools.product(range(height + 1), repeat=objectives - 1)
     rows = [(*each, height - sum(each)) for each in steps if sum(each) <= height]
     return np.array(rows, dtype=np.float64) / height
-
-
-class ProgressLine:
-    """Tells at intervals how a seed is doing: return, KL, hypervolume so far and time left."""
-
-    def __init__(
-        self, recipe: Recipe, seed: int, report: Report, log: RunLog | None = None
-    ) -> None:
-        self.recipe = recipe
-        self.seed = seed
-        self.report = report
-        self.log = log
-        self.scored: list[tuple[float, ...]] = []
-        self._task = ""
-        self._finished = 0
-        self._fresh = 0
-        self._started = time.monotonic()
-        self._last = -SECONDS_BETWEEN_LINES
-
-    def begin(self, task: str) -> None:
-        """Name the task that the next lines are about."""
-        self._task = task
-
-    def end(self, returns: Sequence[Sequence[float]], iterations: int) -> None:
-        """Count finished tasks, whose mean policies' returns join the hypervolume."""
-        self.scored += [tuple(row) for row in returns]
-        self._finished += iterations
-
-    def __call__(self, progress: PolicyProgress) -> None:
-        """Report, unless the last line is too recent; a log is told everything."""
-        self._fresh += 1
-        if self.log is not None:
-            figures = {f"return {k}": value for k, value in enumerate(progress.returns, start=1)}
-            run = f"seed-{self.seed}/{self._task}"
-            self.log.log(run, progress.iteration, {**figures, "KL": progress.kl})
-        now = time.monotonic()
-        if now - self._last < SECONDS_BETWEEN_LINES or not progress.returns:
-            return
-        self._last = now
-        left = self.recipe.iterations - self._finished - progress.iteration
-        seconds = (now - self._started) / self._fresh * left
-        points = np.reshape(progress.returns, (-1, len(self.recipe.reference))).tolist()
-        volume = hypervolume([*self.scored, *points], self.recipe.reference)
-        returns = ", ".join(f"{value:.0f}" for value in progress.returns)
-        self.report(
-            f"seed {self.seed}  {self._task} {progress.iteration}/{progress.iterations}  "
-            f"return ({returns})  KL {progress.kl:.0f}  hypervolume {volume:.4g}  "
-            f"{progress.steps_per_second:,.0f} steps/s  "
-            f"{progress.updates_per_second:,.0f} updates/s  "
-            f"{seconds // 60:.0f} min {seconds % 60:02.0f} s left"
-        )
-
-
-def learner(recipe: Recipe, seed: int, threads: int = 1) -> IBCRL:
-    """Build the learner a recipe describes."""
-    return IBCRL(
-        recipe.environment,
-        training_environment=recipe.training_environment,
-        hidden=recipe.hidden,
-        squashed=recipe.squashed,
-        copies=recipe.copies,
-        initial_std=recipe.initial_std,
-        seed=seed,
-        threads=threads,
-    )
-
-
-class Trained(NamedTuple):
-    """What was learnt, and what was spent on starts that were given up."""
-
-    ibcrl: IBCRL
-    given_up: list[Spent]
-
-
-def train(
-    recipe: Recipe,
-    seed: int,
-    folder: Path,
-    report: Report,
-    threads: int = 1,
-    log: RunLog | None = None,
-) -> Trained:
-    """Learn the tasks of a recipe, continuing from the folder's checkpoints.
-
-    With a trial the first task is begun from several starts, and the best of them is learnt on.
-    """
-    line = ProgressLine(recipe, seed, report, log)
-    starts = _starts(recipe, seed, folder)
-    best, trials = 0, list[PolicyInference]()
-    if recipe.trial is not None:
-        until, first = recipe.trial.iterations, recipe.trained[0]
-        trials = [
-            _learn(learner(recipe, start.seed, threads), first, start.folder, line, until)
-            for start in starts
-        ]
-        shown = [trial.objectives[0] for trial in trials]
-        best = int(np.argmax(shown))
-        told = ", ".join(f"{value:.0f}" for value in shown)
-        report(f"seed {seed}  of starts that returned {told} the best goes on")
-    given_up = [
-        Spent(trial.updates, trial.steps, trial.cpu_seconds)
-        for start, trial in enumerate(trials)
-        if start != best
-    ]
-    ibcrl = learner(recipe, starts[best].seed, threads)
-    for stage in recipe.stages:
-        if isinstance(stage, Image):
-            ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
-            continue
-        _learn(ibcrl, stage, starts[best].folder, line)
-        learnt = list(stage.tasks) if isinstance(stage, Together) else [stage.task]
-        line.end([mean_returns(ibcrl, task) for task in learnt], stage.inference.iterations)
-    return Trained(ibcrl, given_up)
-
-
-class _Start(NamedTuple):
-    """What a start's random numbers come of, and where its checkpoints are."""
-
-    seed: int
-    folder: Path
-
-
-def _starts(recipe: Recipe, seed: int, folder: Path) -> list[_Start]:
-    """Return the starts to try; the first is the seed's own, as it is without others."""
-    count = 1 if recipe.trial is None else recipe.trial.starts
-    others = [
-        _Start(
-            int(np.random.SeedSequence([seed, start]).generate_state(1)[0]),
-            folder / f"start-{start}",
-        )
-        for start in range(1, count)
-    ]
-    return [_Start(seed, folder), *others]
-
-
-def _learn(
-    ibcrl: IBCRL,
-    stage: Stage | Together,
-    folder: Path,
-    line: ProgressLine,
-    until: int | None = None,
-) -> PolicyInference:
-    line.begin(stage.task)
-    checkpoint = folder / f"{stage.task}.safetensors"
-    if isinstance(stage, Together):
-        return ibcrl.learn_together(
-            stage.tasks,
-            inference=stage.inference,
-            priors=stage.priors or None,
-            checkpoint=checkpoint,
-            progress=line,
-        )
-    return ibcrl.learn(
-        stage.preference,
-        stage.task,
-        prior=stage.prior,
-        inference=stage.inference,
-        checkpoint=checkpoint,
-        until=until,
-        progress=line,
-    )
-
-
-def mean_returns(ibcrl: IBCRL, task: str) -> list[float]:
-    """Score the mean policy of a task's posterior."""
-    returns: list[float] = ibcrl.task_scores(task).returns.mean(0).tolist()
-    return returns
 
 
 def run_seed(

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from ibcl.rl.experiment import SeedResult, even_preferences
+from ibcl.rl.experiment import even_preferences
 from ibcl.rl.recipes import Image, Recipe, Stage, Together
+from ibcl.rl.results import SeedResult
 
 REPORTED: dict[str, dict[str, float]] = {
     "mo-halfcheetah": {
