@@ -325,19 +325,16 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     ),
     combinations={"two tasks only": ("energy", "speed")},
 )
-# As many updates for the two as for the one whose images are combined, at the tasks' own prices.
-# The second is learnt at all places between the two, the first being kept as it is.
-_ANT_EXTREMES = extremes(("x-speed", "y-speed"))
-_ANT_ONE_OF_TWO = replace(
-    _ANT_LEARNING, iterations=_ANT_LEARNING.iterations // 2, estimator=_ANT_ESTIMATOR
-)
+# At the tasks' own prices. The second is learnt at all places between the two, the first being kept
+# as it is.
+_ANT_ONE_OF_TWO = replace(_ANT_LEARNING, estimator=_ANT_ESTIMATOR)
 _ANT_TWO_TASKS = replace(
     _ANT,
     training_environment="mo-ant-training",
     stages=(
         Stage("x-speed", (1.0, 0.0), _ANT_ONE_OF_TWO),
         Together(
-            _ANT_EXTREMES,
+            extremes(("x-speed", "y-speed")),
             replace(
                 _ANT_ONE_OF_TWO,
                 estimator=replace(
