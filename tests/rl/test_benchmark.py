@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from ibcl.cli.rl import rl
-from ibcl.rl import BayesianPolicyGradient
+from ibcl.rl import Anchor, BayesianPolicyGradient, TwinDelayed
 from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, Trial, recipe
@@ -225,6 +225,27 @@ def test_an_interval_covers_its_mean_at_the_stated_rate():
         abs(interval.mean - 5) <= interval.half_width for interval in map(Interval.of, samples)
     ]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
+
+
+def test_a_task_that_is_kept_is_learnt_and_counted_once(tmp_path):
+    line = (Anchor((1.0, 0.0), kept=True), Anchor((0.0, 1.0)))
+    estimator = TwinDelayed(rounds=2, updates=2, batch=2, hidden=(4,), capacity=100)
+    learning = BayesianPolicyGradient(iterations=1, estimator=estimator)
+    beside = replace(learning, estimator=replace(estimator, anchors=line))
+    tasks = {"speed": (1.0, 0.0), "energy": (0.0, 1.0)}
+    plan = replace(
+        TINY,
+        stages=(Stage("speed", (1.0, 0.0), learning), Together(tasks, beside)),
+        combinations={"two tasks only": ("energy", "speed")},
+        squashed=True,
+    )
+    (result,) = run(plan, [0], tmp_path, preferences=2)
+    assert [task.task for task in result.tasks] == ["speed", "energy"]
+    # Two rounds of one step with two copies; the second time both are scored.
+    assert [task.steps for task in result.tasks] == [4 + 500, 4 + 2 * 500]
+    text = summary(plan, [result], "ibcl rl")
+    assert "Posteriors trained: 2;" in text
+    assert f"| 2 | 2 | {(8 + 3 * 500) / 1e6:.2f} |" in text
 
 
 def test_the_best_of_several_starts_goes_on_and_the_others_are_counted(tmp_path):
