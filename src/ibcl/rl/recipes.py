@@ -325,8 +325,8 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     ),
     combinations={"two tasks only": ("energy", "speed")},
 )
-# At the tasks' own prices. The second is learnt at all places between the two, the first being kept
-# as it is.
+# At the tasks' own prices. The second, which begins with a gait, is learnt at all places between
+# the two, the first being kept as it is.
 _ANT_ONE_OF_TWO = replace(_ANT_LEARNING, estimator=_ANT_ESTIMATOR)
 _ANT_TWO_TASKS = replace(
     _ANT,
@@ -337,6 +337,7 @@ _ANT_TWO_TASKS = replace(
             extremes(("x-speed", "y-speed")),
             replace(
                 _ANT_ONE_OF_TWO,
+                iterations=240,
                 estimator=replace(
                     _ANT_ESTIMATOR,
                     anchors=(Anchor((1.0, 0.0), kept=True), Anchor((0.0, 1.0))),
