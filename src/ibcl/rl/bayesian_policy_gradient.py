@@ -130,6 +130,8 @@ class BayesianPolicyGradient:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
         if self.cap is not None and not isinstance(self.estimator, ClippedSurrogate):
             raise ValueError("A cap on rewards needs the ClippedSurrogate estimator.")
+        if self.replays != (1.0,) and not isinstance(self.estimator, TwinDelayed):
+            raise ValueError("Only the TwinDelayed estimator replays experience.")
 
     def check_cap(self, environment: Environment) -> None:
         """Refuse a cap that has not one value an objective."""
