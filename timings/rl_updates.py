@@ -131,9 +131,7 @@ def main() -> None:
 
     ours, theirs = [], []
     for _ in range(TURNS):
-        ours.append(
-            cpu_seconds(lambda: search.learn(q, objective, settings.updates, None, rng), ROUNDS)
-        )
+        ours.append(cpu_seconds(lambda: search.learn(q, objective, None, rng), ROUNDS))
         theirs.append(cpu_seconds(plain.update, ROUNDS * settings.updates))
     table = Table(title=f"Updates, load average {os.getloadavg()[0]:.1f}, one thread")
     for column in ("update", "ms, best", "ms, median", "updates a CPU-second"):

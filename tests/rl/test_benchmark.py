@@ -113,10 +113,6 @@ def test_an_unknown_environment_is_one_sentence(app, tmp_path):
     assert str(outcome.exception).startswith("There is no environment 'mo-cheetah'")
 
 
-def names_of(stage):
-    return list(stage.tasks) if isinstance(stage, Together) else [stage.task]
-
-
 @pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
 def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
     plan = recipe(name)
@@ -126,7 +122,7 @@ def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
         if isinstance(stage, Together):
             assert len(priors) == len(stage.tasks) == len(stage.inference.estimator.anchors)
         assert set(priors) <= set(known)
-        known += names_of(stage)
+        known += stage.names
     assert len(set(known)) == len(known)
     for combined in plan.combinations.values():
         assert set(combined) <= set(known)
@@ -157,7 +153,7 @@ def test_two_tasks_are_the_two_extremes_and_nothing_else(name):
 @pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant", "mo-hopper-3obj"])
 def test_only_the_baseline_is_called_one(name):
     def result(plan):
-        tasks = [names for stage in plan.stages for names in names_of(stage)]
+        tasks = [names for stage in plan.stages for names in stage.names]
         corner = [1000.0] * len(plan.reference)
         return SeedResult(
             seed=0,

@@ -328,7 +328,7 @@ def test_steps_after_the_end_of_an_episode_cost_no_base(taken):
     # The first step's transition is the longest, n steps or what there was of the episode.
     search.replay.add(rows[np.argmin(rows[:, -4])][None])
     objective = Objective(np.array([0.5, 0.5], np.float32), Variational(one[0], one[0]))
-    _, rewards = search._sample(objective, 2, None, np.random.default_rng(0))
+    _, rewards = search._sample(objective, None, np.random.default_rng(0))
     assert rewards == pytest.approx(2 * sum(0.8**step for step in range(taken)))
 
 

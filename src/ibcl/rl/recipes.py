@@ -30,6 +30,11 @@ class Stage:
     prior: str | tuple[str, ...] | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks it is about: this one."""
+        return (self.task,)
+
+    @property
     def priors(self) -> tuple[str, ...]:
         """The tasks named for a prior; none where it is the one learnt last."""
         if self.prior is None:
@@ -48,6 +53,11 @@ class Image:
     of: str
     degrees: float | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks it is about: this one."""
+        return (self.task,)
+
 
 @dataclass(frozen=True)
 class Together:
@@ -61,9 +71,14 @@ class Together:
     priors: tuple[str, ...] = ()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks it is about."""
+        return tuple(self.tasks)
+
+    @property
     def task(self) -> str:
         """Its name in files and tables."""
-        return "+".join(self.tasks)
+        return "+".join(self.names)
 
 
 @dataclass(frozen=True)

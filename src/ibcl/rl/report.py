@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from ibcl.rl.experiment import even_preferences
-from ibcl.rl.recipes import Image, Recipe, Stage, Together
+from ibcl.rl.recipes import Image, Recipe, Together
 from ibcl.rl.results import SeedResult
 
 REPORTED: dict[str, dict[str, float]] = {
@@ -120,7 +120,7 @@ def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
     """Find the tasks that had to be learnt for a combination, priors of priors included."""
     places: dict[str, int] = {}
     for place, stage in enumerate(recipe.stages):
-        for name in _names(stage):
+        for name in stage.names:
             places[name] = place
     needed: set[str] = set()
     waiting = list(tasks)
@@ -129,23 +129,19 @@ def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
         if task in needed:
             continue
         stage = recipe.stages[places[task]]
-        needed |= set(_names(stage))
+        needed |= set(stage.names)
         if isinstance(stage, Image):
             waiting.append(stage.of)
         elif isinstance(stage, Together) or stage.priors:
             waiting += stage.priors
         elif places[task]:
-            waiting.append(_names(recipe.stages[places[task] - 1])[-1])
+            waiting.append(recipe.stages[places[task] - 1].names[-1])
     return needed
-
-
-def _names(stage: Stage | Together | Image) -> list[str]:
-    return list(stage.tasks) if isinstance(stage, Together) else [stage.task]
 
 
 def trained_tasks(recipe: Recipe, tasks: set[str]) -> set[str]:
     """Leave out the tasks whose posterior is only an image."""
-    return tasks & {name for stage in recipe.trained for name in _names(stage)}
+    return tasks & {name for stage in recipe.trained for name in stage.names}
 
 
 def _trained(recipe: Recipe, tasks: Sequence[str]) -> int:
@@ -171,9 +167,12 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     cpu = np.array([cost.cpu_seconds for cost in costs])
     seeds = ", ".join(str(result.seed) for result in results)
     packages = ("mujoco", "gymnasium", "moocore", "numpy", "torch")
+    weights = {
+        name: f"{stage.inference.kl_weight:g}" for stage in recipe.trained for name in stage.names
+    }
     title, kind = recipe.environment, "task"
     origin = (
-        f"Posteriors trained: {len({name for stage in recipe.trained for name in _names(stage)})}; "
+        f"Posteriors trained: {len(weights)}; "
         f"policies generated from them without training: {count}."
     )
     if recipe.sees_the_preference:
@@ -206,9 +205,6 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"| {kind} | preference | updates | weight β of the KL | return |",
         "|---|---|---|---|---|",
     ]
-    weights = {
-        name: f"{stage.inference.kl_weight:g}" for stage in recipe.trained for name in _names(stage)
-    }
     for index, task in enumerate(results[0].tasks):
         returns = np.mean([result.tasks[index].returns for result in results], axis=0)
         lines.append(

@@ -128,8 +128,7 @@ def train(
             ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
             continue
         _learn(ibcrl, stage, starts[best].folder, line)
-        learnt = list(stage.tasks) if isinstance(stage, Together) else [stage.task]
-        line.end([mean_returns(ibcrl, task) for task in learnt], stage.inference.iterations)
+        line.end([mean_returns(ibcrl, task) for task in stage.names], stage.inference.iterations)
     return Trained(ibcrl, given_up)
 
 

@@ -206,7 +206,6 @@ class TwinDelayedSearch:
         if objective.trajectory_kl and self.family.tasks > 1:
             raise ValueError("Tasks learnt together know no trajectory KL.")
         self.prepare(q)
-        each = max(1, round(objective.replays * settings.updates / settings.reuse)) * settings.reuse
         mirror = None
         if settings.mirrored:
             mirror = _Mirror(sampler.environment, settings.anchors, objective.weights)
@@ -216,8 +215,8 @@ class TwinDelayedSearch:
             for _ in range(settings.rounds):
                 self._collect(q, objective, sampler, rng)
                 if len(self.replay) >= settings.updates * settings.batch:
-                    self.learn(q, objective, each, mirror, rng)
-                    updates += each
+                    self.learn(q, objective, mirror, rng)
+                    updates += self._updates(objective)
                 self.round += 1
         return {"value": self.mean_value, "updates": float(updates)}
 
@@ -259,12 +258,18 @@ class TwinDelayedSearch:
             )
             self.replay.add(rows)
 
+    def _updates(self, objective: Objective) -> int:
+        """Return how many updates a round makes, so that each sampled row is used as often."""
+        settings = self.settings
+        return max(1, round(objective.replays * settings.updates / settings.reuse)) * settings.reuse
+
     def _sample(
-        self, objective: Objective, updates: int, mirror: _Mirror | None, rng: np.random.Generator
+        self, objective: Objective, mirror: _Mirror | None, rng: np.random.Generator
     ) -> tuple[Transitions, Floats]:
         """Draw a round's rows in blocks, each with one place, and their preferred rewards."""
         settings, family = self.settings, self.family
-        rows = self.replay.sample(updates * settings.batch // settings.reuse, rng)
+        count = self._updates(objective) * settings.batch // settings.reuse
+        rows = self.replay.sample(count, rng)
         if mirror is not None:
             rows = mirror.every_second(rows)
         if family.tasks > 1:
@@ -307,13 +312,12 @@ class TwinDelayedSearch:
         self,
         q: Variational,
         objective: Objective,
-        updates: int,
         mirror: _Mirror | None,
         rng: np.random.Generator,
     ) -> None:
         """Replay: one round's updates of critics, policy and targets."""
         settings, family = self.settings, self.family
-        rows, rewards = self._sample(objective, updates, mirror, rng)
+        rows, rewards = self._sample(objective, mirror, rng)
         targets = self._targets(rows, rewards, rng)
         seen = family.critic_features(rows.features, rows.place)
         inputs = np.concatenate([seen, rows.actions], axis=1)
@@ -402,13 +406,14 @@ class _Mirror:
                 f"What is wanted, {wanted}, is not its own mirror image; learn it without the "
                 "mirror."
             )
+        places = [images.index(anchor) for anchor in plain]
         self._columns: dict[str, Callable[[Floats], Floats]] = {
             "features": reflection.observation,
             "following": reflection.observation,
             "actions": reflection.action,
             # The last one of the rewards, the departure from the prior's actions, has no side.
             "rewards": lambda rewards: rewards[..., [*reflection.objectives, -1]],
-            "place": lambda place: place[:, [images.index(anchor) for anchor in plain]],
+            "place": lambda place: place[:, places],
         }
 
     def every_second(self, rows: Transitions) -> Transitions:
