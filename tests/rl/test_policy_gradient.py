@@ -143,8 +143,6 @@ def test_rewards_beyond_a_cap_are_not_paid_for():
 def test_a_cap_or_pause_that_could_not_be_kept_is_refused():
     with pytest.raises(ValueError, match="ClippedSurrogate"):
         BayesianPolicyGradient(estimator=TwinDelayed(), cap=(1.0, 1.0))
-    with pytest.raises(ValueError, match="Only the TwinDelayed estimator replays"):
-        BayesianPolicyGradient(replays=(0.5,))
     policy, sampler = Policy(1, 1, hidden=()), Sampler(LinearQuadratic(2), Policy(1, 1, hidden=()))
     prior = DiagonalGaussian(torch.zeros(2), torch.ones(2))
 

@@ -162,20 +162,6 @@ def test_experience_is_gone_when_the_task_is_done(tmp_path):
     assert len(search.replay) == 0
 
 
-def test_experience_is_replayed_as_often_as_scheduled():
-    def updates(replays):
-        inference = replace(LEARNING, iterations=3, replays=replays)
-        return learner(TwoGoals, inference).learn("left").updates
-
-    full = updates((1.0,))
-    rounds = full // SMALL.updates
-    assert updates((0.5,)) == full // 2
-    # In the first iteration there is nothing to replay at first, in the others there always is.
-    first = rounds - 2 * SMALL.rounds
-    assert updates((1.0, 0.5)) == 8 * first + (6 + 4) * SMALL.rounds
-    assert updates((0.0,)) == SMALL.reuse * rounds, "a round replays at least once"
-
-
 def test_a_strong_trajectory_kl_holds_the_policy_near_its_prior():
     departures = {}
     for weight in (0.0, 50.0):

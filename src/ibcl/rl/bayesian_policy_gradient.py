@@ -88,10 +88,9 @@ class BayesianPolicyGradient:
         Updates of q.
     estimator
         `ClippedSurrogate`, `TwinDelayed` or `EvolutionStrategies`.
-    action_std, rate, replays, trajectory_kl
+    action_std, rate, trajectory_kl
         Schedules: values spread evenly over the run, linear in between. The exploration noise on
-        actions, factors on the estimator's learning rates and on its updates from replayed
-        experience, and κ.
+        actions, a factor on the estimator's learning rates, and κ.
     kl_weight
         β, per parameter.
     std_bounds
@@ -114,7 +113,6 @@ class BayesianPolicyGradient:
     estimator: Estimator = field(default_factory=ClippedSurrogate)
     action_std: tuple[float, ...] = (0.4, 0.2)
     rate: tuple[float, ...] = (1.0,)
-    replays: tuple[float, ...] = (1.0,)
     kl_weight: float = 1e-4
     trajectory_kl: tuple[float, ...] = (0.0,)
     std_bounds: tuple[float, float] = (1e-3, 0.1)
@@ -130,8 +128,6 @@ class BayesianPolicyGradient:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
         if self.cap is not None and not isinstance(self.estimator, ClippedSurrogate):
             raise ValueError("A cap on rewards needs the ClippedSurrogate estimator.")
-        if self.replays != (1.0,) and not isinstance(self.estimator, TwinDelayed):
-            raise ValueError("Only the TwinDelayed estimator replays experience.")
 
     def check_cap(self, environment: Environment) -> None:
         """Refuse a cap that has not one value an objective."""
@@ -284,7 +280,6 @@ class _Run:
                 prior,
                 action_std=scheduled(settings.action_std, fraction),
                 rate=scheduled(settings.rate, fraction),
-                replays=scheduled(settings.replays, fraction),
                 kl_weight=settings.kl_weight,
                 trajectory_kl=scheduled(settings.trajectory_kl, fraction),
                 cap=self.cap,

@@ -279,7 +279,6 @@ _HALF_CHEETAH = Recipe(
     combinations={
         "five posteriors": ("energy", "amble", "stroll", "canter", "speed"),
         "two extremes": ("energy", "speed"),
-        "two tasks only": ("energy", "sprint"),
     },
 )
 

@@ -216,7 +216,7 @@ class TwinDelayedSearch:
                 self._collect(q, objective, sampler, rng)
                 if len(self.replay) >= settings.updates * settings.batch:
                     self.learn(q, objective, mirror, rng)
-                    updates += self._updates(objective)
+                    updates += settings.updates
                 self.round += 1
         return {"value": self.mean_value, "updates": float(updates)}
 
@@ -258,17 +258,12 @@ class TwinDelayedSearch:
             )
             self.replay.add(rows)
 
-    def _updates(self, objective: Objective) -> int:
-        """Return how many updates a round makes, so that each sampled row is used as often."""
-        settings = self.settings
-        return max(1, round(objective.replays * settings.updates / settings.reuse)) * settings.reuse
-
     def _sample(
         self, objective: Objective, mirror: _Mirror | None, rng: np.random.Generator
     ) -> tuple[Transitions, Floats]:
         """Draw a round's rows in blocks, each with one place, and their preferred rewards."""
         settings, family = self.settings, self.family
-        count = self._updates(objective) * settings.batch // settings.reuse
+        count = settings.updates * settings.batch // settings.reuse
         rows = self.replay.sample(count, rng)
         if mirror is not None:
             rows = mirror.every_second(rows)

@@ -69,16 +69,14 @@ class Variational:
 class Objective:
     r"""What one update ascends: E_q[Σ_k w_k R_k] − β KL(q ‖ prior)/D − κ KL(trajectories).
 
-    ``action_std`` is the exploration noise on actions, ``rate`` scales the learning rates and
-    ``replays`` how often experience is replayed. Of a step's rewards no more than ``cap`` counts,
-    where there is one.
+    ``action_std`` is the exploration noise on actions and ``rate`` scales the learning rates. Of a
+    step's rewards no more than ``cap`` counts, where there is one.
     """
 
     weights: Floats
     prior: Variational
     action_std: float = 0.0
     rate: float = 1.0
-    replays: float = 1.0
     kl_weight: float = 0.0
     trajectory_kl: float = 0.0
     cap: Floats | None = None
