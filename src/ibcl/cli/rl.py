@@ -56,8 +56,7 @@ def rl(
 ) -> None:
     """Learn a few tasks, then generate a policy for every preference between the objectives.
 
-    Run the same command again to continue an interrupted run: there is a checkpoint after every
-    update.
+    Run the same command again to continue an interrupted run: checkpoints are written on the way.
     """
     from rich.console import Console
     from rich.markdown import Markdown

@@ -47,7 +47,7 @@ def benchmark(
         plan = replace(plan, reference=reference)
     if len(objectives) != len(plan.reference):
         raise ValueError(
-            f"{environment} has {len(objectives)} objectives, but its recipe measures "
+            f"{environment} has {len(objectives)} objectives, but this plan is for "
             f"{len(plan.reference)}; use ibcl.rl.IBCRL directly."
         )
     results = run(plan, seeds, folder / "seeds", preferences, workers, threads, log, engine)
