@@ -349,6 +349,7 @@ _ANT_TWO_TASKS = replace(
             extremes(("x-speed", "y-speed")),
             replace(
                 _ANT_ONE_OF_TWO,
+                iterations=600,
                 estimator=replace(
                     _ANT_ESTIMATOR,
                     anchors=(Anchor((1.0, 0.0), kept=True), Anchor((0.0, 1.0))),
