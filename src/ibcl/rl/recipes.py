@@ -368,7 +368,7 @@ _HOPPER = Recipe(
         Together(
             extremes(("speed", "height", "energy")),
             BayesianPolicyGradient(
-                iterations=25,
+                iterations=80,
                 estimator=TwinDelayed(
                     discount=0.98,
                     target_share=0.15,
