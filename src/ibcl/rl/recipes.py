@@ -1,6 +1,7 @@
 """How each benchmark is learnt: which tasks in which order, and which posteriors are combined.
 
-The settings were chosen on seeds from 100 up and are frozen; results use seeds from 0 up.
+The settings were chosen on seeds from 100 up; results use seeds from 0 up. Where a result led to a
+change, as with the trial of several starts, `docs/results/rl/README.md` says so.
 """
 
 from __future__ import annotations
