@@ -299,6 +299,7 @@ _ANT_LEARNING = BayesianPolicyGradient(
     score_every=10,
     checkpoint_every=20,
 )
+_ANT_TRIAL = Trial(starts=3, iterations=40)
 _ANT = Recipe(
     "mo-ant",
     stages=(
@@ -317,7 +318,7 @@ _ANT = Recipe(
     copies=32,
     hidden=(128, 128),
     squashed=True,
-    trial=Trial(starts=3, iterations=40),
+    trial=_ANT_TRIAL,
 )
 
 # The trajectory KL to standing still, whose actions are zero, is a price of effort: first none, so
@@ -338,8 +339,8 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     ),
     combinations={"two tasks only": ("energy", "speed")},
 )
-# At the tasks' own prices. The second, which begins with a gait, is learnt at all places between
-# the two, the first being kept as it is.
+# At the tasks' own prices. The second is learnt at all places between the two, the first being kept
+# as it is, and so takes longer.
 _ANT_ONE_OF_TWO = replace(_ANT_LEARNING, estimator=_ANT_ESTIMATOR)
 _ANT_TWO_TASKS = replace(
     _ANT,
@@ -423,8 +424,12 @@ CONDITIONED: dict[str, Recipe] = {
     "mo-ant": seeing_the_preference(
         replace(_ANT, training_environment="mo-ant-training"),
         ("x-speed", "y-speed"),
-        # As many iterations as ours with the starts that it gives up.
-        replace(_ANT_LEARNING, iterations=600, estimator=replace(_ANT_ESTIMATOR, mirrored=True)),
+        replace(
+            _ANT_LEARNING,
+            # As many as ours with the starts that it gives up.
+            iterations=_ANT.iterations + (_ANT_TRIAL.starts - 1) * _ANT_TRIAL.iterations,
+            estimator=replace(_ANT_ESTIMATOR, mirrored=True),
+        ),
     ),
     "mo-hopper-3obj": seeing_the_preference(
         _HOPPER, ("speed", "height", "energy"), _HOPPER.trained[0].inference

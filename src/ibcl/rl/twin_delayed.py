@@ -263,8 +263,7 @@ class TwinDelayedSearch:
     ) -> tuple[Transitions, Floats]:
         """Draw a round's rows in blocks, each with one place, and their preferred rewards."""
         settings, family = self.settings, self.family
-        count = settings.updates * settings.batch // settings.reuse
-        rows = self.replay.sample(count, rng)
+        rows = self.replay.sample(settings.updates * settings.batch // settings.reuse, rng)
         if mirror is not None:
             rows = mirror.every_second(rows)
         if family.tasks > 1:
