@@ -129,6 +129,33 @@ def test_an_interrupted_run_resumes_exactly(tmp_path, method, stop):
         np.testing.assert_array_equal(straight.results[task].history, resumed.results[task].history)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_paused_task_is_not_known_and_goes_on_as_if_it_had_not_paused(tmp_path, method):
+    inference, initial_std = METHODS[method]
+    inference = BayesianPolicyGradient(
+        iterations=9, estimator=inference.estimator, score_every=2, action_std=(0.2,)
+    )
+
+    def fresh():
+        return IBCRL(TwoGoals, hidden=(3,), inference=inference, initial_std=initial_std, seed=2)
+
+    paused, straight = fresh(), fresh()
+    with pytest.raises(ValueError, match="needs a checkpoint"):
+        paused.learn("left", until=4)
+    file = tmp_path / "left.safetensors"
+    shown = [paused.learn("left", until=until, checkpoint=file) for until in (4, 6)]
+    assert not paused.knowledge.tasks
+    assert shown[0].updates < shown[1].updates
+    for ibcrl, checkpoint in [(paused, file), (straight, None)]:
+        ibcrl.learn("left", checkpoint=checkpoint)
+        ibcrl.learn("right")
+    for task in ("left", "right"):
+        (ours,), (theirs,) = paused.knowledge.extremes(task), straight.knowledge.extremes(task)
+        np.testing.assert_array_equal(ours.mean, theirs.mean)
+        np.testing.assert_array_equal(ours.std, theirs.std)
+        assert paused.results[task].steps == straight.results[task].steps
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     file = tmp_path / "task.safetensors"
     for iterations, outcome in [(2, None), (3, "other settings")]:

@@ -162,12 +162,15 @@ class IBCRL:
             one whose mean policy earns most in the new task, so that a task which was learnt badly
             is passed over. The episodes that tell count as steps.
         checkpoint
-            A file written after every update. If it holds a part of this very task, learning
-            continues from there, and if it holds all of it, nothing is learnt again.
+            A file written as often as the inference says. If it holds a part of this very task,
+            learning continues from there, and if it holds all of it, nothing is learnt again.
         until
-            Pause after so many iterations, to compare starts; another learner of the same seed
-            goes on from the checkpoint.
+            Pause after so many iterations, to compare starts. What is known by then is returned,
+            but the task counts as learnt only after the same call without ``until``, by this
+            learner or another of its seed, has gone on from the checkpoint.
         """
+        if until is not None and checkpoint is None:
+            raise ValueError("A run that pauses needs a checkpoint to go on from.")
         wanted = Preference.parse(preference, self.objectives)
         name = task or _name(wanted)
         self.knowledge.check_new(name)
@@ -188,7 +191,8 @@ class IBCRL:
             progress=progress,
         )
         result = replace(result, steps=result.steps + compared)
-        self._keep(name, wanted.vector(), result)
+        if until is None:
+            self._keep(name, wanted.vector(), result)
         return result
 
     def _first_choice(
