@@ -122,7 +122,9 @@ def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
         if isinstance(stage, Together):
             assert len(priors) == len(stage.tasks) == len(stage.inference.estimator.anchors)
         assert set(priors) <= set(known)
-        known += stage.names
+        kept = stage.kept if isinstance(stage, Together) else ()
+        assert set(kept) <= set(known)
+        known += [name for name in stage.names if name not in kept]
     assert len(set(known)) == len(known)
     for combined in plan.combinations.values():
         assert set(combined) <= set(known)
@@ -172,6 +174,15 @@ def test_only_the_baseline_is_called_one(name):
     text = summary(ours, [result(ours)], "ibcl rl")
     assert "baseline" not in text
     assert "| 1.000 |" in text
+
+
+def test_what_a_kept_task_needed_is_counted_and_what_was_learnt_beside_it_is_not():
+    plan = recipe("mo-halfcheetah")
+    assert needed_tasks(plan, ["energy", "speed"]) == {"energy", "sprint", "run", "cruise", "speed"}
+    apart = {"energy", "sprint", "run", "cruise", "jog", "walk", "stroll", "amble", "canter"}
+    together = {"ambling", "strolling", "cantering"}
+    assert needed_tasks(plan, ["strolling"]) == apart | together | {"speed"}
+    assert needed_tasks(plan, ["canter"]) == apart - {"amble"}
 
 
 def test_an_image_is_combined_but_not_trained():

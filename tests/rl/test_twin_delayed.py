@@ -246,8 +246,8 @@ def test_averaged_parameters_are_the_policy_at_the_place_and_gradients_share_it(
 
     averaged = family.policies(theta[None], place)
     activations = network.forward(averaged, features)
-    gradient = network.backward(averaged, activations, np.ones((1, 4, 1)))[0]
-    ours = family.gradient(gradient, place[0])
+    gradient = network.backward(averaged, activations, np.ones((1, 4, 1)))
+    (ours,) = family.gradient(gradient, place)
     step = 1e-6
     for index in range(family.dimension):
         change = np.zeros_like(theta)
@@ -255,7 +255,7 @@ def test_averaged_parameters_are_the_policy_at_the_place_and_gradients_share_it(
         slope = (value(theta + change) - value(theta - change)) / (2 * step)
         assert ours[index] == pytest.approx(slope, abs=1e-6)
     keeping = Family(network, (LINE[0], replace(LINE[1], kept=True), LINE[2]))
-    others = keeping.gradient(gradient, place[0]).reshape(3, -1)
+    others = keeping.gradient(gradient, place).reshape(3, -1)
     assert not others[1].any()
     np.testing.assert_array_equal(others[::2], ours.reshape(3, -1)[::2])
 
@@ -325,7 +325,7 @@ def test_bad_input_gives_one_sentence():
         TwinDelayed(discount=1.0)
     ibcrl = learner(TwoGoals)
     tasks = {"a": (0.0, 1.0), "b": (1.0, 0.0)}
-    with pytest.raises(ValueError, match="needs TwinDelayed with as many anchors"):
+    with pytest.raises(ValueError, match="needs JointSurrogate or TwinDelayed with as many"):
         ibcrl.learn_together(tasks, inference=LEARNING)
     together = replace(LEARNING, estimator=replace(SMALL, anchors=LINE[:2]))
     with pytest.raises(ValueError, match="is for tasks learnt with learn_together"):

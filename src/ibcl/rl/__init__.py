@@ -15,6 +15,7 @@ from ibcl.rl.environments import Environment, Step, make
 from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.family import Anchor
 from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
+from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policies import Normaliser, Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
@@ -27,6 +28,7 @@ __all__ = [
     "ClippedSurrogate",
     "Environment",
     "EvolutionStrategies",
+    "JointSurrogate",
     "Normaliser",
     "Policy",
     "PolicyProgress",

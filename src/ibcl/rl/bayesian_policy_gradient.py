@@ -5,8 +5,9 @@ towards higher preferred returns without straying needlessly from the prior,
 
     max_q  E_{θ~q}[ Σ_k w_k R_k(θ) ] − β KL(q ‖ prior) / D − κ KL(trajectories ‖ prior's).
 
-How the gradient is estimated is the estimator's business: `ClippedSurrogate` (on-policy),
-`TwinDelayed` (off-policy, from replayed experience) or `EvolutionStrategies` (whole episodes). The
+How the gradient is estimated is the estimator's business: `ClippedSurrogate` (on-policy; for tasks
+learnt together `JointSurrogate`), `TwinDelayed` (off-policy, from replayed experience) or
+`EvolutionStrategies` (whole episodes). The
 signature follows the core's inference protocol, with the policy in the network's place, the
 preference in the likelihood's and the environment in the data's.
 """
@@ -26,6 +27,8 @@ from ibcl.inference import InferenceResult
 from ibcl.rl.checkpoint import Checkpoint
 from ibcl.rl.environments import Environment
 from ibcl.rl.evolution import EvolutionStrategies
+from ibcl.rl.family import Anchor
+from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policies import Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.rollout import Sampler, episode_returns
@@ -33,7 +36,7 @@ from ibcl.rl.symmetry import Projection
 from ibcl.rl.twin_delayed import TwinDelayed
 from ibcl.rl.variational import Objective, Search, State, Variational
 
-Estimator = ClippedSurrogate | TwinDelayed | EvolutionStrategies
+Estimator = ClippedSurrogate | JointSurrogate | TwinDelayed | EvolutionStrategies
 
 
 class PolicyProgress(NamedTuple):
@@ -87,7 +90,7 @@ class BayesianPolicyGradient:
     iterations
         Updates of q.
     estimator
-        `ClippedSurrogate`, `TwinDelayed` or `EvolutionStrategies`.
+        `ClippedSurrogate`, `JointSurrogate`, `TwinDelayed` or `EvolutionStrategies`.
     action_std, rate, trajectory_kl
         Schedules: values spread evenly over the run, linear in between. The exploration noise on
         actions, a factor on the estimator's learning rates, and κ.
@@ -102,8 +105,8 @@ class BayesianPolicyGradient:
         Updates between checkpoints; replayed experience is large.
     cap
         What of a step's rewards counts at most, one value an objective: a speed beyond it is not
-        wanted, so that the task is a pace and its price. Only `ClippedSurrogate` takes it; the
-        anchors of `TwinDelayed` have caps of their own.
+        wanted, so that the task is a pace and its price. Only `ClippedSurrogate` takes it;
+        anchors have caps of their own.
     reflected
         Keep q its own mirror image in the environment's reflection, which the preference must be
         too.
@@ -126,8 +129,19 @@ class BayesianPolicyGradient:
             raise ValueError("iterations and score_every must be at least 1.")
         if not 0 < self.std_bounds[0] <= self.std_bounds[1]:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
-        if self.cap is not None and not isinstance(self.estimator, ClippedSurrogate):
-            raise ValueError("A cap on rewards needs the ClippedSurrogate estimator.")
+        if self.cap is not None and (
+            not isinstance(self.estimator, ClippedSurrogate) or self.anchors
+        ):
+            raise ValueError(
+                "A cap on rewards needs the ClippedSurrogate estimator; anchors have their own."
+            )
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """Tasks that the estimator learns together; none where it learns one alone."""
+        if isinstance(self.estimator, JointSurrogate | TwinDelayed):
+            return self.estimator.anchors
+        return ()
 
     def check_cap(self, environment: Environment) -> None:
         """Refuse a cap that has not one value an objective."""

@@ -73,8 +73,9 @@ class Family:
         self.dimension = self._dimension()
         self._moves = np.array([not anchor.kept for anchor in anchors], dtype=np.float32)
         if anchors:
-            caps = [anchor.cap or (1e9,) * len(anchor.weights) for anchor in anchors]
-            self._caps = np.array(caps, dtype=np.float32)
+            caps = [anchor.cap or (np.inf,) * len(anchor.weights) for anchor in anchors]
+            # Caps are averaged between anchors, with weights that may be zero.
+            self._caps = np.minimum(np.array(caps), 1e9).astype(np.float32)
             bases = [anchor.base or (0.0,) * len(anchor.weights) for anchor in anchors]
             self._bases = np.array(bases, dtype=np.float32)
             self._weights = np.array(
@@ -154,8 +155,11 @@ class Family:
         return np.asarray(np.einsum("rk,rkd->rd", place, parts))
 
     def gradient(self, gradient: Floats, place: Floats) -> Floats:
-        """∂/∂(θ_1 … θ_K) from ∂/∂θ(λ) at one place, nothing for those that are kept."""
-        return gradient if self.tasks == 1 else np.outer(place * self._moves, gradient).ravel()
+        """∂/∂(θ_1 … θ_K) from rows of ∂/∂θ(λ) and of places, nothing for those that are kept."""
+        if self.tasks == 1:
+            return gradient
+        shares = place * self._moves
+        return np.asarray((shares[:, :, None] * gradient[:, None]).reshape(len(gradient), -1))
 
     def vertices(self, theta: Floats) -> Floats:
         """Parameters of every task's own policy, one row each."""

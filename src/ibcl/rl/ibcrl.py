@@ -31,6 +31,7 @@ from ibcl.rl.bayesian_policy_gradient import (
 from ibcl.rl.checkpoint import Checkpoint
 from ibcl.rl.coordinates import task_weights
 from ibcl.rl.environments import Environment, make
+from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policies import Floats, Normaliser, Policy
 from ibcl.rl.rollout import Sampler, Scores, episode_returns
 from ibcl.rl.symmetry import Reflection, Turn
@@ -175,7 +176,7 @@ class IBCRL:
         name = task or _name(wanted)
         self.knowledge.check_new(name)
         method = inference or self.inference
-        if isinstance(method.estimator, TwinDelayed) and method.estimator.anchors:
+        if method.anchors:
             raise ValueError("An estimator with anchors is for tasks learnt with learn_together.")
         first, compared = self._first_choice(prior, wanted, method)
         result = method.infer(
@@ -228,20 +229,24 @@ class IBCRL:
         ----------
         tasks
             The preference each task is combined for, in the order of the anchors of the
-            inference's `TwinDelayed` estimator, which say what the task rewards. Tasks whose anchor
-            is ``kept`` are known already and stay as they are; the others are new.
+            inference's estimator (`JointSurrogate` or `TwinDelayed`), which say what the task
+            rewards. Tasks whose anchor is ``kept`` are known already and stay as they are; the
+            others are new.
         priors
             The task whose posterior is each one's prior; by default the one learnt last for all
             that are new. The prior of a kept one is itself.
         """
-        estimator = inference.estimator
-        if not isinstance(estimator, TwinDelayed) or len(estimator.anchors) != len(tasks):
+        estimator, anchors = inference.estimator, inference.anchors
+        if not isinstance(estimator, JointSurrogate | TwinDelayed) or len(anchors) != len(tasks):
             raise ValueError(
-                f"Learning {len(tasks)} tasks together needs TwinDelayed with as many anchors."
+                f"Learning {len(tasks)} tasks together needs JointSurrogate or TwinDelayed with as "
+                "many anchors."
             )
+        if inference.reflected:
+            raise ValueError("Tasks learnt together are not kept their own mirror images.")
         if priors is not None and len(priors) != len(tasks):
             raise ValueError(f"{len(tasks)} tasks need as many priors, not {len(priors)}.")
-        kept = [anchor.kept for anchor in estimator.anchors]
+        kept = [anchor.kept for anchor in anchors]
         if all(kept):
             raise ValueError("Every task is kept, so that there is nothing to learn.")
         wanted = [Preference.parse(each, self.objectives) for each in tasks.values()]
@@ -261,7 +266,7 @@ class IBCRL:
         family = estimator.family(self.policy_class)
         result = inference.infer(
             self.policy_class,
-            np.mean([anchor.weights for anchor in estimator.anchors], axis=0),
+            np.mean([anchor.weights for anchor in anchors], axis=0),
             [family.join(each) for each in zip(*sources, strict=True)],
             self.sampler,
             self.scoring,

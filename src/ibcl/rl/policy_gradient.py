@@ -172,17 +172,27 @@ class SurrogateSearch:
     ) -> None:
         self.settings = settings
         self.policy = policy
-        inputs = policy.network.sizes[0]
-        self.critic = Perceptron((inputs, *settings.value_hidden, objectives + 1))
-        rng = np.random.default_rng([seed, 1])
-        self.value = self.critic.initial(rng, last=0.1)
-        self._value_adam = Adam(self.critic.dimension)
+        self.seed = seed
+        outputs = self._critic_outputs(objectives)
+        self.critic = Perceptron((policy.network.sizes[0], *settings.value_hidden, outputs))
+        self._start_critic()
         self.begin()
+
+    def _critic_outputs(self, objectives: int) -> int:
+        """One an objective and one for the trajectory KL."""
+        return objectives + 1
+
+    def _start_critic(self) -> None:
+        self.value = self.critic.initial(np.random.default_rng([self.seed, 1]), last=0.1)
+        self._value_adam = Adam(self.critic.dimension)
+
+    def _start_moments(self, dimension: int) -> None:
+        self._mean_adam = Adam(dimension)
+        self._std_adam = Adam(dimension)
 
     def begin(self) -> None:
         """Forget the moments of q, as a new task's gradients are others; keep the critic."""
-        self._mean_adam = Adam(self.policy.dimension)
-        self._std_adam = Adam(self.policy.dimension)
+        self._start_moments(self.policy.dimension)
 
     def policies(self, mean: Floats) -> Floats:
         """Return the one mean policy."""
@@ -212,28 +222,24 @@ class SurrogateSearch:
     ) -> dict[str, float]:
         """Sample policies from q, roll them out, and move (μ, log σ) in place (Algorithm 4)."""
         settings, network = self.settings, self.policy.network
+        self._begin_segment(sampler, rng)
         noise = q.mirrored_noise(sampler.environment.copies, rng)
         action_std, rate = objective.action_std, objective.rate
-        segment = sampler.segment(q.parameters(noise), settings.segment, action_std, rng)
-        prior_means = network.forward(objective.prior.mean[None], segment.features)[-1]
-        departure = np.square(segment.actions - prior_means).sum(-1, keepdims=True)
-        earned = segment.rewards
-        if objective.cap is not None:
-            earned = np.minimum(earned, objective.cap)
-        rewards = np.concatenate([earned, departure], axis=-1).astype(np.float32)
+        segment = sampler.segment(self._acting(q, noise), settings.segment, action_std, rng)
+        rewards = self._rewards(segment, objective)
+        seen = self._seen(segment.features)
+        advantages, targets = self._advantages(segment, seen, rewards)
+        scalar = self._preferred(advantages, objective)
 
-        advantages, targets = self._advantages(segment, rewards)
-        scalar = advantages @ np.append(objective.weights, -objective.trajectory_kl).astype(
-            np.float32
-        )
-        scalar = (scalar - scalar.mean()) / (scalar.std() + 1e-8)
-
-        divergence = 0.0
+        divergence, moves = 0.0, self._moves()
         for _ in range(settings.epochs):
             for block in np.array_split(rng.permutation(settings.segment), settings.minibatches):
+                self._fit_critic(seen[:, block], targets[:, block])
+                if not moves:
+                    continue
                 part = surrogate(
                     network,
-                    q.parameters(noise),
+                    self._acting(q, noise),
                     segment.features[:, block],
                     segment.actions[:, block],
                     segment.means[:, block],
@@ -243,39 +249,81 @@ class SurrogateSearch:
                     settings.saturation,
                 )
                 divergence = part.divergence
+                gradient = self._shared(part.gradient)
                 by_mean, by_log_std = q.kl_gradient(objective.prior)
-                by_mean = part.gradient.sum(0) + objective.kl_weight * by_mean
-                by_log_std = (
-                    q.std * (part.gradient * noise).sum(0) + objective.kl_weight * by_log_std
-                )
+                by_mean = gradient.sum(0) + objective.kl_weight * by_mean
+                by_log_std = q.std * (gradient * noise).sum(0) + objective.kl_weight * by_log_std
                 self._mean_adam.step(q.mean, self._limited(by_mean), rate * settings.mean_rate)
                 self._std_adam.step(q.log_std, self._limited(by_log_std), rate * settings.std_rate)
-                self._fit_critic(segment.features[:, block], targets[:, block])
             if divergence > settings.divergence_limit:
                 break
-        return {
-            "reward": float((earned @ objective.weights).mean()),
-            "departure": float(departure.mean()),
-            "divergence": divergence,
-            "updates": 1.0,
-        }
+        return {"divergence": divergence, "updates": 1.0}
+
+    def _begin_segment(self, sampler: Sampler, rng: np.random.Generator) -> None:
+        """Nothing is decided before a segment."""
+
+    def _moves(self) -> bool:
+        """Tell whether this update moves q, or only the critic."""
+        return True
+
+    def _acting(self, q: Variational, noise: Floats) -> Floats:
+        """Parameters of the policy that acts in each copy."""
+        return q.parameters(noise)
+
+    def _seen(self, features: Floats) -> Floats:
+        """Return what the critic sees of features (copies, T, …)."""
+        return features
+
+    def _shared(self, gradient: Floats) -> Floats:
+        """∂/∂(μ + σε) of each copy from that of its acting policy."""
+        return gradient
+
+    def _rewards(self, segment: Segment, objective: Objective) -> Floats:
+        """Columns of rewards: one an objective, and the departure from the prior's actions."""
+        network = self.policy.network
+        prior_means = network.forward(objective.prior.mean[None], segment.features)[-1]
+        departure = np.square(segment.actions - prior_means).sum(-1, keepdims=True)
+        earned = segment.rewards
+        if objective.cap is not None:
+            earned = np.minimum(earned, objective.cap)
+        return np.concatenate([earned, departure], axis=-1).astype(np.float32)
+
+    def _preferred(self, advantages: Floats, objective: Objective) -> Floats:
+        """Weigh the columns of advantages and standardise the result."""
+        weights = np.append(objective.weights, -objective.trajectory_kl).astype(np.float32)
+        scalar = advantages @ weights
+        return np.asarray((scalar - scalar.mean()) / (scalar.std() + 1e-8))
 
     def _limited(self, gradient: Floats) -> Floats:
         norm = float(np.linalg.norm(gradient))
         return gradient * min(1.0, self.settings.gradient_norm / (norm + 1e-8))
 
-    def _values(self, features: Floats) -> Floats:
-        """V per objective; the critic itself learns (1 − γ) V, which is of the rewards' size."""
-        flat = features.reshape(1, -1, features.shape[-1])
-        values = self.critic.forward(self.value[None], flat)[-1] / (1 - self.settings.discount)
-        return values.reshape(*features.shape[:-1], -1)
+    def _values(self, seen: Floats) -> Floats:
+        """V per column; the critic itself learns (1 − γ) V, which is of the rewards' size."""
+        flat = seen.reshape(1, -1, seen.shape[-1])
+        values = self._outputs(self._activations(flat), flat) / (1 - self.settings.discount)
+        return values.reshape(*seen.shape[:-1], -1)
 
-    def _advantages(self, segment: Segment, rewards: Floats) -> tuple[Floats, Floats]:
-        values = self._values(segment.features)
+    def _activations(self, seen: Floats) -> list[Floats]:
+        """Run the critic on rows (1, N, …)."""
+        return self.critic.forward(self.value[None], seen)
+
+    def _outputs(self, activations: list[Floats], seen: Floats) -> Floats:
+        """Return the columns of (1 − γ) V from the critic's last layer."""
+        del seen
+        return activations[-1]
+
+    def _upstream(self, error: Floats, seen: Floats) -> Floats:
+        """∂/∂(last layer) from the error of the columns."""
+        del seen
+        return error
+
+    def _advantages(self, segment: Segment, seen: Floats, rewards: Floats) -> tuple[Floats, Floats]:
+        values = self._values(seen)
         following = np.concatenate([values[:, 1:], values[:, :1]], axis=1)
         ends = segment.terminated | segment.truncated
         ends[:, -1] = True
-        following[ends] = self._values(segment.following[ends])
+        following[ends] = self._values(self._seen(segment.following)[ends])
         advantages = generalised_advantages(
             rewards,
             values,
@@ -287,9 +335,10 @@ class SurrogateSearch:
         )
         return advantages, (values + advantages) * (1 - self.settings.discount)
 
-    def _fit_critic(self, features: Floats, targets: Floats) -> None:
-        flat = features.reshape(1, -1, features.shape[-1])
-        activations = self.critic.forward(self.value[None], flat)
-        error = activations[-1] - targets.reshape(1, -1, targets.shape[-1])
-        gradient = self.critic.backward(self.value[None], activations, error / error.shape[1])
+    def _fit_critic(self, seen: Floats, targets: Floats) -> None:
+        flat = seen.reshape(1, -1, seen.shape[-1])
+        activations = self._activations(flat)
+        error = self._outputs(activations, flat) - targets.reshape(1, -1, targets.shape[-1])
+        upstream = self._upstream(error, flat) / error.shape[1]
+        gradient = self.critic.backward(self.value[None], activations, upstream)
         self._value_adam.step(self.value, self._limited(gradient[0]), self.settings.value_rate)

@@ -15,6 +15,7 @@ import numpy as np
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 from ibcl.rl.conditioned import PreferenceConditioned
 from ibcl.rl.family import Anchor
+from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.twin_delayed import TwinDelayed
 
 
@@ -75,6 +76,13 @@ class Together:
     def names(self) -> tuple[str, ...]:
         """The tasks it is about."""
         return tuple(self.tasks)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Those of them that an earlier stage learnt, and that stay as they are."""
+        anchors = self.inference.anchors
+        known = zip(self.tasks, anchors, strict=False)
+        return tuple(name for name, anchor in known if anchor.kept)
 
     @property
     def task(self) -> str:
@@ -276,9 +284,37 @@ _HALF_CHEETAH = Recipe(
         _stage(
             "canter", (0.27, 0.73), 400, (0.08, 0.03), (1.0, 0.1), prior="stroll", score_every=10
         ),
+        # Last the three gaits together, at all places between them and up to pure speed, so that
+        # what their averages do is learnt and not left to chance.
+        Together(
+            {
+                "ambling": (0.1, 0.9),
+                "strolling": (0.2, 0.8),
+                "cantering": (0.3, 0.7),
+                "speed": (1.0, 0.0),
+            },
+            BayesianPolicyGradient(
+                iterations=700,
+                estimator=JointSurrogate(
+                    anchors=(
+                        Anchor((0.2, 0.8), cap=(2.0, np.inf)),
+                        Anchor((0.2, 0.8), cap=(3.4, np.inf)),
+                        # The most that a step can earn; what is capped rises evenly to there.
+                        Anchor((0.27, 0.73), cap=(5.0, np.inf)),
+                        Anchor((1.0, 0.0), cap=(5.0, np.inf), kept=True),
+                    )
+                ),
+                action_std=(0.15, 0.03),
+                rate=(0.7, 0.03),
+                std_bounds=(1e-3, 2e-3),
+                score_every=20,
+            ),
+            priors=("amble", "stroll", "canter", "speed"),
+        ),
     ),
     combinations={
-        "five posteriors": ("energy", "amble", "stroll", "canter", "speed"),
+        "five posteriors": ("energy", "ambling", "strolling", "cantering", "speed"),
+        "five posteriors learnt apart": ("energy", "amble", "stroll", "canter", "speed"),
         "two extremes": ("energy", "speed"),
     },
 )

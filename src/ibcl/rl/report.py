@@ -121,7 +121,8 @@ def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
     places: dict[str, int] = {}
     for place, stage in enumerate(recipe.stages):
         for name in stage.names:
-            places[name] = place
+            # A task that is kept by a later stage belongs to the one that learnt it.
+            places.setdefault(name, place)
     needed: set[str] = set()
     waiting = list(tasks)
     while waiting:
@@ -129,10 +130,14 @@ def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
         if task in needed:
             continue
         stage = recipe.stages[places[task]]
-        needed |= set(stage.names)
+        if isinstance(stage, Together):
+            needed |= set(stage.names) - set(stage.kept)
+            waiting += [*stage.priors, *stage.kept]
+            continue
+        needed.add(task)
         if isinstance(stage, Image):
             waiting.append(stage.of)
-        elif isinstance(stage, Together) or stage.priors:
+        elif stage.priors:
             waiting += stage.priors
         elif places[task]:
             waiting.append(recipe.stages[places[task] - 1].names[-1])
@@ -167,9 +172,10 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
     cpu = np.array([cost.cpu_seconds for cost in costs])
     seeds = ", ".join(str(result.seed) for result in results)
     packages = ("mujoco", "gymnasium", "moocore", "numpy", "torch")
-    weights = {
-        name: f"{stage.inference.kl_weight:g}" for stage in recipe.trained for name in stage.names
-    }
+    weights: dict[str, str] = {}
+    for stage in recipe.trained:
+        for name in stage.names:
+            weights.setdefault(name, f"{stage.inference.kl_weight:g}")
     title, kind = recipe.environment, "task"
     origin = (
         f"Posteriors trained: {len(weights)}; "

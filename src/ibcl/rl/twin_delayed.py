@@ -353,7 +353,7 @@ class TwinDelayedSearch:
             slope = slope - settings.saturation * (means - actions)
         upstream = slope * np.float32(-1 / len(features))
         gradient = family.network.gradient(theta, seen, activations, upstream)
-        gradient = family.gradient(gradient, place[0])
+        (gradient,) = family.gradient(gradient[None], place[:1])
         by_log_std = step.shift * gradient + step.spread_pull
         gradient += step.pull * (step.mean - step.prior_mean)
         self._mean_adam.step(step.mean, gradient, rate * settings.actor_rate)

@@ -1,0 +1,159 @@
+r"""The clipped surrogate for tasks learnt together, so that what pooling makes of them is trained.
+
+Each copy of the environment acts at a place λ on the line through the tasks, by parameters
+θ(λ) = Σ_k λ_k (μ_k + σ_k ε_k), and is rewarded as the place says (see `ibcl.rl.family`). The
+gradient of the clipped surrogate in θ(λ) goes to the tasks by ∂/∂θ_k = λ_k ∂/∂θ(λ).
+
+The critic has one output a task, and the value at a place is V(s, λ) = Σ_k λ_k V_k(s): what differs
+from place to place is far larger than what differs from state to state, and one output that had to
+explain both would explain the second badly. For the same reason advantages are standardised within
+each copy: slow gaits differ by little, and would count for little beside fast ones.
+
+Critic and moments belong to the tasks at hand and go with them; only q stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ibcl.rl.family import Anchor, Family
+from ibcl.rl.policies import Floats, Policy
+from ibcl.rl.policy_gradient import ClippedSurrogate, SurrogateSearch
+from ibcl.rl.rollout import Sampler, Segment
+from ibcl.rl.variational import Objective, State, Variational
+
+
+@dataclass(frozen=True)
+class JointSurrogate(ClippedSurrogate):
+    """Settings of `ClippedSurrogate` for tasks learnt together.
+
+    Parameters
+    ----------
+    critic_warm_up
+        Updates before q moves. A critic that is new spoils what the priors can do already.
+    anchors
+        The tasks, on a line between two objectives, on the simplex of more.
+
+    Examples
+    --------
+    >>> JointSurrogate(anchors=(Anchor((1.0, 0.0), kept=True), Anchor((0.0, 1.0)))).segment
+    256
+    """
+
+    segment: int = 256
+    trace: float = 0.97
+    value_hidden: tuple[int, ...] = (64, 64)
+    critic_warm_up: int = 80
+    anchors: tuple[Anchor, ...] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if len(self.anchors) < 2:
+            raise ValueError(
+                f"Learning together needs at least two anchors, not {len(self.anchors)}; for one "
+                "task there is ClippedSurrogate."
+            )
+
+    def family(self, policy: Policy) -> Family:
+        """Return how the tasks share parameters."""
+        return Family(policy.network, self.anchors)
+
+    def search(self, policy: Policy, objectives: int, seed: int) -> JointSearch:
+        """Start with a fresh critic."""
+        return JointSearch(self, policy, objectives, seed)
+
+
+class JointSearch(SurrogateSearch):
+    """What the estimator carries from update to update: moments, the critic and the places."""
+
+    settings: JointSurrogate
+
+    def __init__(
+        self, settings: JointSurrogate, policy: Policy, objectives: int, seed: int
+    ) -> None:
+        self.family = settings.family(policy)
+        super().__init__(settings, policy, objectives, seed)
+
+    def _critic_outputs(self, objectives: int) -> int:
+        """One a task."""
+        del objectives
+        return self.family.tasks
+
+    def begin(self) -> None:
+        """Start with nothing but q."""
+        self._start_critic()
+        self._start_moments(self.family.dimension)
+        self.count = 0
+        self._place = np.empty((0, 0), dtype=np.float32)
+
+    def policies(self, mean: Floats) -> Floats:
+        """Return the mean policy of every task, one row each."""
+        return self.family.vertices(mean)
+
+    def state(self) -> State:
+        """Arrays to store in a checkpoint."""
+        return {**super().state(), "count": np.array(self.count), "place": self._place}
+
+    def load(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from a checkpoint."""
+        super().load(state)
+        self.count = int(state["count"])
+        self._place = state["place"].astype(np.float32)
+
+    def _begin_segment(self, sampler: Sampler, rng: np.random.Generator) -> None:
+        """Give a new place to every copy that began an episode since the last segment."""
+        self.count += 1
+        fresh = sampler.environment.elapsed < self.settings.segment
+        if not len(self._place):
+            fresh[:] = True
+            self._place = np.empty((len(fresh), self.family.tasks), dtype=np.float32)
+        if fresh.any():
+            self._place[fresh] = self.family.places(int(fresh.sum()), rng)
+
+    def _moves(self) -> bool:
+        return self.count > self.settings.critic_warm_up
+
+    def _acting(self, q: Variational, noise: Floats) -> Floats:
+        return self.family.acting(q.parameters(noise), self._place)
+
+    def _shared(self, gradient: Floats) -> Floats:
+        return self.family.gradient(gradient, self._place)
+
+    def _seen(self, features: Floats) -> Floats:
+        """Append the place, by which the outputs are weighed."""
+        return self.family.critic_features(features, self._places(features.shape[1]))
+
+    def _places(self, length: int) -> Floats:
+        return np.repeat(self._place[:, None], length, axis=1)
+
+    def _rewards(self, segment: Segment, objective: Objective) -> Floats:
+        """One column: the reward each place prefers."""
+        if objective.trajectory_kl:
+            raise ValueError("Tasks learnt together know no trajectory KL.")
+        copies, length = segment.rewards.shape[:2]
+        rewards = segment.rewards.astype(np.float32).reshape(copies * length, 1, -1)
+        place = self._places(length).reshape(copies * length, -1)
+        taken = np.ones((copies * length, 1), dtype=np.bool_)
+        preferred = self.family.rewards(rewards, place, objective.weights, taken)
+        return preferred.astype(np.float32).reshape(copies, length, 1)
+
+    def _preferred(self, advantages: Floats, objective: Objective) -> Floats:
+        del objective
+        scalar = advantages[..., 0]
+        centred = scalar - scalar.mean(1, keepdims=True)
+        # The floor keeps those of standing still, which are next to nothing, from counting.
+        return np.asarray(centred / (scalar.std(1, keepdims=True) + 1e-3))
+
+    def _activations(self, seen: Floats) -> list[Floats]:
+        return super()._activations(seen[..., : -self.family.tasks])
+
+    def _outputs(self, activations: list[Floats], seen: Floats) -> Floats:
+        place = seen[..., -self.family.tasks :]
+        return np.asarray((activations[-1] * place).sum(-1, keepdims=True))
+
+    def _upstream(self, error: Floats, seen: Floats) -> Floats:
+        # Each task's output sees its share of the rows only; as many times makes it as fast as one.
+        return error * seen[..., -self.family.tasks :] * self.family.tasks
