@@ -185,6 +185,23 @@ def test_what_a_kept_task_needed_is_counted_and_what_was_learnt_beside_it_is_not
     assert needed_tasks(plan, ["canter"]) == apart - {"amble"}
 
 
+def test_tasks_learnt_together_share_a_stretch_of_the_curves_and_images_have_none():
+    curve = [[1.0, 50.0, 0.0, 0.0]]
+    costs = {"alone": (100, curve), "first": (100, curve), "second": (0, curve), "image": (0, [])}
+    result = SeedResult(
+        seed=0,
+        tasks=[
+            TaskResult(task, [1.0, 0.0], [0.0, 0.0], 8, steps, 1.0, told)
+            for task, (steps, told) in costs.items()
+        ],
+        hypervolumes={},
+        fronts={},
+        fallen={},
+        generation_steps=1,
+    )
+    assert result.learnt_together() == [[0], [1, 2]]
+
+
 def test_an_image_is_combined_but_not_trained():
     plan = recipe("mo-ant")
     needed = needed_tasks(plan, ["y-speed"])

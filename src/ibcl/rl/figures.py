@@ -88,24 +88,24 @@ def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: 
     figure = _figure(7, 3.5)
     axes: Any = figure.add_subplot()
     start = 0.0
-    for index, task in enumerate(results[0].tasks):
-        curves = np.array([result.tasks[index].curve for result in results])
-        if not curves.size:
-            continue
-        steps = (start + curves[:, :, 1].mean(0)) / 1e6
-        for k in range(len(objectives)):
-            values = curves[:, :, 2 + k]
-            axes.plot(steps, values.mean(0), color=f"C{k}", lw=1)
-            if len(results) > 1:
-                widths = [Interval.of(column).half_width for column in values.T.tolist()]
-                low, high = values.mean(0) - widths, values.mean(0) + widths
-                axes.fill_between(steps, low, high, color=f"C{k}", alpha=0.25, lw=0)
-        start += float(np.mean([result.tasks[index].steps for result in results]))
+    for group in results[0].learnt_together():
+        for task in group:
+            curves = np.array([result.tasks[task].curve for result in results])
+            steps = (start + curves[:, :, 1].mean(0)) / 1e6
+            for k in range(len(objectives)):
+                values = curves[:, :, 2 + k]
+                axes.plot(steps, values.mean(0), color=f"C{k}", lw=1)
+                if len(results) > 1:
+                    widths = [Interval.of(column).half_width for column in values.T.tolist()]
+                    low, high = values.mean(0) - widths, values.mean(0) + widths
+                    axes.fill_between(steps, low, high, color=f"C{k}", alpha=0.25, lw=0)
+        start += float(np.mean([result.tasks[group[0]].steps for result in results]))
+        names = ", ".join(results[0].tasks[task].task for task in group)
         axes.axvline(start / 1e6, color="0.85", lw=0.8, zorder=0)
         axes.text(
             start / 1e6,
             0.02,
-            f"{task.task} ",
+            f"{names} ",
             rotation=90,
             fontsize=6,
             ha="right",

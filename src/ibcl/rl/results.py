@@ -58,6 +58,19 @@ class SeedResult:
             sum(part.cpu_seconds for part in parts),
         )
 
+    def learnt_together(self) -> list[list[int]]:
+        """Places of the tasks that have a curve, those learnt together side by side.
+
+        What such tasks cost is counted with the first of them.
+        """
+        groups: list[list[int]] = []
+        for place, task in enumerate(self.tasks):
+            if task.curve and (task.steps or not groups):
+                groups.append([])
+            if task.curve:
+                groups[-1].append(place)
+        return groups
+
     def save(self, path: Path) -> None:
         """Write as JSON."""
         write_atomically(path, json.dumps(asdict(self)).encode())
