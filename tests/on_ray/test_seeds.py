@@ -12,7 +12,7 @@ pytest.importorskip("moocore", reason="the extra rl is not installed")
 from ibcl.experiments.ray_engine import RayEngine
 from ibcl.rl import BayesianPolicyGradient
 from ibcl.rl.experiment import run
-from ibcl.rl.recipes import Recipe, Stage
+from ibcl.rl.stages import Recipe, Stage
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(

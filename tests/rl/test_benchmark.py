@@ -18,9 +18,10 @@ from ibcl.cli.rl import rl
 from ibcl.rl import Anchor, BayesianPolicyGradient, TwinDelayed
 from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.recipes import RECIPES, Image, Recipe, Stage, Together, Trial, recipe
+from ibcl.rl.recipes import RECIPES, recipe
 from ibcl.rl.report import REPORTED, Interval, needed_tasks, summary, trained_tasks
 from ibcl.rl.results import SeedResult, TaskResult
+from ibcl.rl.stages import Image, Recipe, Stage, Together, Trial
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(

@@ -25,8 +25,8 @@ from ibcl.callbacks import RunLog
 from ibcl.experiments.engine import Engine, LocalEngine, Outcome
 from ibcl.progress import Bar, progress_bar
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.recipes import Recipe
 from ibcl.rl.results import SeedResult, TaskResult
+from ibcl.rl.stages import Recipe
 from ibcl.rl.training import Report, mean_returns, train
 
 

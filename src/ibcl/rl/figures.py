@@ -15,9 +15,9 @@ from ibcl.rl.experiment import even_preferences
 from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, draw_moments, film, rendered
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.recipes import Recipe
 from ibcl.rl.report import REPORTED, REPORTED_POINTS, Interval, hypervolume_unit
 from ibcl.rl.results import SeedResult
+from ibcl.rl.stages import Recipe
 
 MOMENTS = 32
 

@@ -14,8 +14,8 @@ import numpy as np
 from scipy import stats
 
 from ibcl.rl.experiment import even_preferences
-from ibcl.rl.recipes import Image, Recipe, Together
 from ibcl.rl.results import SeedResult
+from ibcl.rl.stages import Image, Recipe, Together
 
 REPORTED: dict[str, dict[str, float]] = {
     "mo-halfcheetah": {

@@ -13,8 +13,8 @@ from ibcl.callbacks import RunLog
 from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.recipes import Image, Recipe, Stage, Together
 from ibcl.rl.results import Spent
+from ibcl.rl.stages import Image, Recipe, Stage, Together
 
 SECONDS_BETWEEN_LINES = 10.0
 Report = Callable[[str], None]
