@@ -340,7 +340,7 @@ CONDITIONED: dict[str, Recipe] = {
     "mo-halfcheetah": seeing_the_preference(
         _HALF_CHEETAH,
         ("speed", "energy"),
-        # As much processor time as ours takes.
+        # As much processor time as our ten posteriors learnt one after the other take.
         BayesianPolicyGradient(
             iterations=170,
             estimator=TwinDelayed(length=2, least_noise=0.2, actor_rate=3e-4),
