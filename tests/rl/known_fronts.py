@@ -3,6 +3,7 @@
 import numpy as np
 
 from ibcl.rl.environments import Environment
+from ibcl.rl.experiment import even_preferences
 
 
 class LinearQuadratic(Environment):
@@ -94,3 +95,10 @@ class TwoGoals(Environment):
     def best_returns(cls, weights):
         place = np.asarray(weights) @ cls.goals
         return cls.horizon * (3 - np.square(place - cls.goals).sum(-1))
+
+    @classmethod
+    def worst_share(cls, ibcrl):
+        """Least share of the best preferred return, over preferences spread evenly."""
+        preferences = even_preferences(9)
+        best = np.array([cls.best_returns(weights) @ weights for weights in preferences])
+        return float(((ibcrl.front(preferences) * preferences).sum(1) / best).min())

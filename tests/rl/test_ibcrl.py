@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("moocore")
 
 from known_fronts import LinearQuadratic, TwoGoals
+from resuming import assert_resumes_exactly
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 from ibcl.rl.evolution import EvolutionStrategies
@@ -88,10 +89,6 @@ def test_a_seed_fixes_everything_and_another_changes_it():
     assert not np.array_equal(means[0], means[2])
 
 
-class InterruptedRunError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("stop", [1, 7, 20])
 def test_an_interrupted_run_resumes_exactly(tmp_path, method, stop):
@@ -100,33 +97,13 @@ def test_an_interrupted_run_resumes_exactly(tmp_path, method, stop):
         iterations=12, estimator=inference.estimator, score_every=3, action_std=(0.2,)
     )
 
-    def fresh():
-        return IBCRL(TwoGoals, hidden=(3,), inference=inference, initial_std=initial_std, seed=1)
+    def run(folder, progress):
+        ibcrl = IBCRL(TwoGoals, hidden=(3,), inference=inference, initial_std=initial_std, seed=1)
+        for task in ("left", "right"):
+            ibcrl.learn(task, checkpoint=folder / f"{task}.safetensors", progress=progress)
+        return ibcrl
 
-    def run(ibcrl, folder, interrupt_after=None):
-        updates = 0
-
-        def count(_):
-            nonlocal updates
-            updates += 1
-            if updates == interrupt_after:
-                raise InterruptedRunError
-
-        ibcrl.learn("left", checkpoint=folder / "left.safetensors", progress=count)
-        ibcrl.learn("right", checkpoint=folder / "right.safetensors", progress=count)
-
-    straight = fresh()
-    run(straight, tmp_path / "straight")
-    with pytest.raises(InterruptedRunError):
-        run(fresh(), tmp_path / "broken", interrupt_after=stop)
-    resumed = fresh()
-    run(resumed, tmp_path / "broken")
-    for task in straight.knowledge.tasks:
-        (ours,), (theirs,) = straight.knowledge.extremes(task), resumed.knowledge.extremes(task)
-        np.testing.assert_array_equal(ours.mean, theirs.mean)
-        np.testing.assert_array_equal(ours.std, theirs.std)
-        assert straight.results[task].steps == resumed.results[task].steps
-        np.testing.assert_array_equal(straight.results[task].history, resumed.results[task].history)
+    assert_resumes_exactly(run, tmp_path, stop)
 
 
 @pytest.mark.parametrize("method", METHODS)
