@@ -114,7 +114,9 @@ def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: 
     for k, objective in enumerate(objectives):
         axes.plot([], [], color=f"C{k}", label=objective)
     axes.set(xlabel="environment steps (millions)", ylabel="return of the mean policy")
-    axes.legend(fontsize=8)
+    # Above the axes, because names and curves are everywhere below.
+    above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(objectives)}
+    axes.legend(fontsize=8, frameon=False, **above)
     figure.savefig(path)
 
 
