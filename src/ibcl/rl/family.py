@@ -98,6 +98,14 @@ class Family:
             return hat_weights(rng.uniform(0, self.tasks - 1, count), self.tasks)
         return rng.dirichlet(np.ones(self.tasks), count).astype(np.float32)
 
+    def renewed(self, place: Floats, fresh: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+        """Draw the places of all copies at first, and from then on those of fresh ones anew."""
+        if not len(place):
+            return self.places(len(fresh), rng)
+        if fresh.any():
+            place[fresh] = self.places(int(fresh.sum()), rng)
+        return place
+
     def order(self, place: Floats, rng: np.random.Generator) -> Floats:
         """Return numbers by which neighbouring places come together when sorted."""
         along = np.arange(self.tasks)

@@ -244,6 +244,8 @@ class IBCRL:
             )
         if inference.reflected:
             raise ValueError("Tasks learnt together are not kept their own mirror images.")
+        if any(inference.trajectory_kl):
+            raise ValueError("Tasks learnt together know no trajectory KL.")
         if priors is not None and len(priors) != len(tasks):
             raise ValueError(f"{len(tasks)} tasks need as many priors, not {len(priors)}.")
         kept = [anchor.kept for anchor in anchors]

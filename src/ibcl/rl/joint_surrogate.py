@@ -107,11 +107,7 @@ class JointSearch(SurrogateSearch):
         """Give a new place to every copy that began an episode since the last segment."""
         self.count += 1
         fresh = sampler.environment.elapsed < self.settings.segment
-        if not len(self._place):
-            fresh[:] = True
-            self._place = np.empty((len(fresh), self.family.tasks), dtype=np.float32)
-        if fresh.any():
-            self._place[fresh] = self.family.places(int(fresh.sum()), rng)
+        self._place = self.family.renewed(self._place, fresh, rng)
 
     def _moves(self) -> bool:
         return self.count > self.settings.critic_warm_up
@@ -131,8 +127,6 @@ class JointSearch(SurrogateSearch):
 
     def _rewards(self, segment: Segment, objective: Objective) -> Floats:
         """One column: the reward each place prefers."""
-        if objective.trajectory_kl:
-            raise ValueError("Tasks learnt together know no trajectory KL.")
         copies, length = segment.rewards.shape[:2]
         rewards = segment.rewards.astype(np.float32).reshape(copies * length, 1, -1)
         place = self._places(length).reshape(copies * length, -1)

@@ -203,8 +203,6 @@ class TwinDelayedSearch:
     ) -> dict[str, float]:
         """Collect, replay and move q in place for one iteration's rounds (Algorithm 4)."""
         settings = self.settings
-        if objective.trajectory_kl and self.family.tasks > 1:
-            raise ValueError("Tasks learnt together know no trajectory KL.")
         self.prepare(q)
         mirror = None
         if settings.mirrored:
@@ -226,10 +224,7 @@ class TwinDelayedSearch:
         """Take a round's steps with every copy."""
         settings, copies = self.settings, sampler.environment.copies
         fresh = sampler.environment.elapsed < settings.length
-        if not len(self._place):
-            self._place = self.family.places(copies, rng)
-        elif fresh.any():
-            self._place[fresh] = self.family.places(int(fresh.sum()), rng)
+        self._place = self.family.renewed(self._place, fresh, rng)
         if self.round % settings.refresh == 0 or not len(self._drawn):
             noise = q.mirrored_noise(copies, rng)
             noise *= q.std
