@@ -9,7 +9,7 @@ demo: .venv/core
 	$(BIN)/ibcl demo
 
 test: .venv/complete s3
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: .venv/complete
 	$(BIN)/ruff check .
@@ -39,7 +39,7 @@ wheel: .venv/complete
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[parquet,bench,rl,serve,postgres,movies,remote,ray,dev]"
+	$(INSTALL) --editable ".[parquet,bench,rl,serve,postgres,movies,remote,ray,tables,dev]"
 	touch $@
 
 # A real S3 server for the tests; apart, because it needs other versions than the project does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +107,9 @@ def draw_pooling() -> Figure:
     """Three ways to combine two posteriors into one distribution, at equal weights."""
     first = DenseGaussian([-1.0, 0.0], [[6.0, 2.0], [2.0, 1.5]])
     second = DenseGaussian([1.0, 0.6], [[1.5, -0.8], [-0.8, 5.0]])
-    knowledge = ibcl.KnowledgeBase([DenseGaussian([0.0, 0.0], np.eye(2) / 9)], 0.0, continual=False)
+    knowledge = ibcl.KnowledgeBase(
+        [DenseGaussian([0.0, 0.0], np.eye(2) / 9)], 0.0, independent=True
+    )
     knowledge.add("a", [first])
     knowledge.add("b", [second])
     grid = np.linspace(-3.5, 3.5, 121)
@@ -211,15 +214,15 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Draw all of them."""
-    FOLDER.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     plt.rcParams.update(SETTINGS | {"figure.constrained_layout.use": True})
     for name, draw in PICTURES.items():
         figure = draw()
-        figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -11,9 +12,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from ibcl.experiments.evaluation import metrics
-from ibcl.experiments.evaluation.names import benchmark_title
 from ibcl.experiments.evaluation.runs import read_runs
 from ibcl.experiments.evaluation.style import MARKERS, PALETTE, SETTINGS
+from ibcl.experiments.evaluation.titles import benchmark_title
 
 HERE = Path(__file__).parent
 BENCHMARKS = ("20news", "cifar100", "tinyimagenet", "digits")
@@ -28,7 +29,7 @@ SHOWN = {
 MEMORY = {"class_rehearsal": 500}
 
 
-def main() -> None:
+def main(file: Path) -> None:
     """Draw it."""
     table = read_runs(HERE / "results" / "classification" / "tables")
     values = metrics.at_last_task(metrics.average_per_task(table[table["selection"] == "mean"]))
@@ -46,7 +47,7 @@ def main() -> None:
         "average per-task test accuracy in % after the last task, 95 % intervals over five seeds",
         fontsize=8,
     )
-    figure.savefig(HERE / "images" / "at-a-glance.png", dpi=200)
+    figure.savefig(file, dpi=200)
 
 
 def draw(axis: plt.Axes, values: pd.DataFrame, method: str, position: int) -> None:
@@ -66,4 +67,4 @@ def draw(axis: plt.Axes, values: pd.DataFrame, method: str, position: int) -> No
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if sys.argv[1:] else HERE / "images" / "at-a-glance.png")

@@ -38,7 +38,7 @@ def prepare(seed):
 
 
 def learn(tasks, pooling):
-    learner = ibcl.IBCL(ibcl.networks.linear(64), pooling=pooling, continual=False, d=0)
+    learner = ibcl.IBCL(ibcl.networks.linear(64), pooling=pooling, independent=True, d=0)
     for name, (x, y), _ in tasks:
         learner.learn(x, y, task=name)
     return learner

@@ -2,7 +2,7 @@
 Forget a task, merge two knowledge bases
 ========================================
 
-Tasks that were learnt apart leave independent evidence behind. Dropping one forgets it exactly, as
+Independent tasks leave evidence of their own behind. Dropping one forgets it exactly, as
 if it had never been seen, and hospitals that may not share data can share what they learnt.
 """
 
@@ -23,7 +23,7 @@ parts = dict(zip(("north", "south", "west"), np.array_split(np.arange(len(x)), 3
 
 def hospital(*names):
     """A learner of these hospitals' patients."""
-    learner = ibcl.IBCL(ibcl.networks.linear(30), priors=[0.3], pooling="routed", continual=False)
+    learner = ibcl.IBCL(ibcl.networks.linear(30), priors=[0.3], pooling="routed", independent=True)
     for name in names:
         learner.learn(x[parts[name]], y[parts[name]], task=name)
     return learner

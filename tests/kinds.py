@@ -37,7 +37,7 @@ def labels(kind: str, task: int, x: Tensor, seed: int = 0) -> Tensor:
     local = x - CENTRES[task]
     signal = local[:, task] - 0.5 * local[:, (task + 1) % INPUTS]
     noise = torch.randn(len(x), generator=generator)
-    if kind in ("binary", "mlp", "module"):
+    if kind in ("binary", "random features", "mlp", "module"):
         return (signal + 0.5 * noise > 0).long()
     if kind == "shared classes":
         return local.argmax(1)
@@ -69,6 +69,11 @@ class Convolution(nn.Module):
 QUICK = ibcl.MeanFieldVI(epochs=4, learning_rate=0.02, batch_size=32)
 KINDS = {
     "binary": {"outputs": 1},
+    # What estimators and the command line put before a head by default.
+    "random features": {
+        "network": ibcl.networks.random_features(INPUTS, width=8, skip=True),
+        "priors": [3.0],
+    },
     "shared classes": {"outputs": 3},
     "different classes": {"outputs": 6},
     "regression": {"outputs": 1, "likelihood": ibcl.Normal(0.3)},
@@ -77,9 +82,10 @@ KINDS = {
     "mlp": {"network": ibcl.networks.mlp(INPUTS, hidden=4), "inference": QUICK, "priors": [1.0]},
     "module": {"network": Convolution(), "inference": QUICK, "priors": [1.0]},
 }
-CLASSES = ("binary", "shared classes", "different classes", "mlp", "module")
+CLASSES = ("binary", "random features", "shared classes", "different classes", "mlp", "module")
 RULES: dict[str, str | ibcl.Routed] = {
     "routed": "routed",
+    "routed1": "routed1",
     "routed by preference": ibcl.Routed(heads="preference"),
     "routed by moments": ibcl.Routed(gate="moments"),
     "routed by evidence": ibcl.Routed(gate="evidence"),
@@ -105,7 +111,7 @@ def learner(kind: str, rule: str = "routed", **changes: object) -> ibcl.IBCL:
     if outputs is not None:
         settings["network"] = ibcl.networks.linear(INPUTS, outputs)
         settings["priors"] = [3.0]
-    common = {"pooling": RULES[rule], "d": 0, "continual": False, "seed": 3}
+    common = {"pooling": RULES[rule], "d": 0, "independent": True, "seed": 3}
     return ibcl.IBCL(**{**common, **settings, **changes})
 
 

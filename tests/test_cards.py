@@ -138,7 +138,7 @@ class TestOnDisk:
             card.symlink_to(tmp_path / "elsewhere")
         loaded = ibcl.load(folder)
         assert loaded.tasks == ("a",)
-        assert store.state(folder) is store.State.KNOWLEDGE_BASE
+        assert store.contents(folder) is store.Contents.KNOWLEDGE_BASE
 
     def test_ones_own_readme_is_left_alone(self, tmp_path):
         folder = tmp_path / "kb"
@@ -151,7 +151,7 @@ class TestOnDisk:
 
     def test_a_folder_with_somebodys_readme_is_not_taken_for_ours(self, tmp_path):
         (tmp_path / "README.md").write_text("# A project\n")
-        assert store.state(tmp_path) is store.State.FOREIGN
+        assert store.contents(tmp_path) is store.Contents.FOREIGN
         with pytest.raises(ibcl.StoreError, match=r"README\.md"):
             learner("a").save(tmp_path)
         assert (tmp_path / "README.md").read_text() == "# A project\n"
@@ -160,7 +160,7 @@ class TestOnDisk:
         made = learner("a")
         made.save(tmp_path)
         (tmp_path / "manifest.json").unlink()
-        assert store.state(tmp_path) is store.State.UNFINISHED
+        assert store.contents(tmp_path) is store.Contents.UNFINISHED
         made.save(tmp_path)
         assert ibcl.load(tmp_path).tasks == ("a",)
 
@@ -178,14 +178,14 @@ class TestOnDisk:
     def test_a_card_that_cannot_be_written_does_not_fail_the_save(self, tmp_path, monkeypatch):
         folder = tmp_path / "kb"
         made = learner("a")
-        write = store.folder.LocalFolder.write
+        replace = store.folder.LocalFolder.replace
 
-        def full(self, name, data):
+        def full(self, name, data, version):
             if name == "README.md":
                 raise ibcl.StoreError("Cannot write README.md: No space left on device.")
-            write(self, name, data)
+            return replace(self, name, data, version)
 
-        monkeypatch.setattr(store.folder.LocalFolder, "write", full)
+        monkeypatch.setattr(store.folder.LocalFolder, "replace", full)
         with pytest.warns(UserWarning, match="was written, but not its card"):
             made.save(folder)
         monkeypatch.undo()
@@ -211,5 +211,5 @@ class TestOfAModel:
             ["a", "0.25", "40"],
             ["b", "0.75", "39"],
         ]
-        assert dict(found["Settings"])["knowledge base"] == store.digest(made.snapshot())
+        assert dict(found["Settings"])["knowledge base"] == store.digest(made.state, made.metadata)
         assert found["Licence"][1:] == [["MIT"]]

@@ -114,7 +114,7 @@ def test_everything_is_computed_where_the_module_is(kind, rule, tmp_path):
 
 def test_networks_are_learnt_there_in_a_chain_with_weights_and_validation():
     prior = ibcl.DiagonalGaussian(torch.zeros(21), torch.ones(21))
-    settings = {"priors": [prior], "pooling": "wasserstein", "continual": True}
+    settings = {"priors": [prior], "pooling": "wasserstein", "independent": False}
     weights = np.linspace(0.5, 2.0, 60)
 
     def taught_on(device):

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import ibcl
-from ibcl.inferred_preference import infer_proportions
+from ibcl.preference import infer_proportions
 from kinds import TASKS, task, taught
 from theorems import answer
 
@@ -150,16 +150,16 @@ def test_a_learner_recovers_the_shares_of_its_tasks(kind, labelled):
 
 
 @pytest.mark.parametrize("kind", ["binary", "shared classes", "different classes", "regression"])
-@pytest.mark.parametrize("rule", ["routed", "routed by preference"])
+@pytest.mark.parametrize("rule", ["routed1", "routed by preference"])
 def test_labels_count_by_what_each_tasks_head_says_of_them(kind, rule):
     """Densities are the gate's, times p_k(y | x) of the head each task is served by."""
     learnt = taught(kind, rule)
     x, y = mixture(kind, (5, 4, 3))
-    uniform = taught(kind)
-    scores = learnt.view.routes.gate(learnt.network.features(x).double()).numpy().copy()
+    uniform = taught(kind, "routed1")
+    scores = learnt.state.predictives.gate(learnt.network.features(x).double()).numpy().copy()
     for k in range(3):
         # Nearly all weight on a task, on rows that are its own: its head's answer.
-        heads = uniform.view.routes.uniform_means[k]
+        heads = uniform.state.predictives.uniform_means[k]
         module = uniform.network.module(heads).double()
         outputs = module(x.double()).detach()
         if kind == "regression":

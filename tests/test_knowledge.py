@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibcl import DiagonalGaussian, KnowledgeBase
-from ibcl.moments import Moments
+from ibcl.routing import Moments
 from theorems import assert_dedup_within_d, random_gaussian, random_knowledge
 
 PRIOR = DiagonalGaussian([0.0, 0.0], [1.0, 1.0])
@@ -74,9 +74,9 @@ def test_pruned_search_finds_the_true_nearest(seed):
     assert distance == pytest.approx(min(distances))
 
 
-@pytest.mark.parametrize("continual", [True, False])
-def test_evidence_is_the_quotient_of_posterior_and_prior(continual):
-    knowledge = random_knowledge("dense", tasks=3, priors=2, continual=continual)
+@pytest.mark.parametrize("independent", [True, False])
+def test_evidence_is_the_quotient_of_posterior_and_prior(independent):
+    knowledge = random_knowledge("dense", tasks=3, priors=2, independent=independent)
     theta = torch.randn(4, 4, generator=torch.Generator().manual_seed(0)).double()
     for task in knowledge.tasks:
         for index in range(2):
@@ -88,11 +88,11 @@ def test_evidence_is_the_quotient_of_posterior_and_prior(continual):
             torch.testing.assert_close(gap, gap[:1].expand_as(gap), rtol=1e-6, atol=1e-6)
 
 
-def test_learning_apart_starts_from_the_initial_priors():
-    chained, apart = (random_knowledge("diagonal", continual=c) for c in (True, False))
+def test_independent_learning_starts_from_the_initial_priors():
+    chained, independent = (random_knowledge("diagonal", independent=i) for i in (False, True))
     assert chained.record("task1").priors == (0,)
-    assert apart.record("task1").priors == (None,)
-    assert apart.next_priors() == apart.priors
+    assert independent.record("task1").priors == (None,)
+    assert independent.next_priors() == independent.priors
 
 
 def test_the_report_grows_with_what_is_stored():
@@ -161,7 +161,7 @@ def test_moments_count_among_the_bytes():
     ("act", "message"),
     [
         (lambda k: k.add("a", [at(1.0, 1.0)]), "learnt already"),
-        (lambda k: k.add("b", []), "one a prior"),
+        (lambda k: k.add("b", []), "one per prior"),
         (lambda k: k.add("b", [at(1.0)]), "dimensions"),
         (lambda k: k.add("", [at(1.0, 1.0)]), "name must not be empty"),
         (lambda k: k.add("x,y", [at(1.0, 1.0)]), "name must be text"),

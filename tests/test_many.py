@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import ibcl
-from ibcl import many
+from ibcl import predictive
+from ibcl.routing import predictive as routed_predictive
 from kinds import CASES, IDS, INPUTS, learner, preferences, probes, task, taught, teach
 from theorems import answer
 
@@ -44,7 +45,7 @@ def test_tasks_all_far_from_a_row_are_still_told_apart(kind, gate):
     sharp = teach(learner(kind, pooling=ibcl.Routed(gate=gate, temperature=0.01)), kind)
     matrix = np.array([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [1e-7, 0.4, 0.6 - 1e-7], [0.4, 0.6, 0.0]])
     x = torch.cat([task(kind, 0).x[:8], task(kind, 2).x[:8], X])
-    scores = sharp.view.routes.gate(sharp.network.features(x).double())
+    scores = sharp.state.predictives.gate(sharp.network.features(x).double())
     shifted = torch.exp(scores - scores.amax(1, keepdim=True))
     assert float((torch.as_tensor(matrix) @ shifted.T).min()) < 1e-30
     found = sharp.predict_many(x, matrix)
@@ -76,13 +77,13 @@ def test_blocks_put_together_are_one_block(kind, rule, numbers):
 def test_blocks_within_the_processors_cache_do_not_show(monkeypatch):
     learnt, matrix = taught("binary"), preferences()
     whole = learnt.predict_many(X, matrix)
-    monkeypatch.setattr(many, "_CACHED_NUMBERS", 3 * 2 * len(X))
+    monkeypatch.setattr(routed_predictive, "_CACHED_NUMBERS", 3 * 2 * len(X))
     torch.testing.assert_close(learnt.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
     single = taught("binary", "evidence")
     whole = single.predict_many(X, matrix)
     for numbers in (2 * 2 * len(X), 1):
-        monkeypatch.setattr(many, "_MODEL_NUMBERS", numbers)
-        monkeypatch.setattr(many, "_CACHED_NUMBERS", numbers)
+        monkeypatch.setattr(predictive, "_BLOCK_NUMBERS", numbers)
+        monkeypatch.setattr(routed_predictive, "_CACHED_NUMBERS", numbers)
         torch.testing.assert_close(single.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
         assert len(learnt.predict_many(X, matrix)) == len(matrix)
 

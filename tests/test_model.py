@@ -86,7 +86,7 @@ def test_the_variances_of_several_outputs_are_summed():
     model = taught("two outputs", "evidence").model([0.2, 0.3, 0.5])
     exact = model.uncertainty(X.double())
     draws = model.distribution.sample(4000, torch.Generator().manual_seed(0))
-    spread = model.predictor.outputs(X, draws).double().var(0).sum(-1)
+    spread = model.predictive.outputs(X, draws).double().var(0).sum(-1)
     torch.testing.assert_close(exact.epistemic, spread, rtol=0.15, atol=1e-3)
     torch.testing.assert_close(exact.aleatoric, torch.full((12,), 0.18).double())
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibcl import moments as moments_module
-from ibcl.moments import Moments
+from ibcl.routing import Moments
+from ibcl.routing import moments as moments_module
 
 
 def sample(n: int = 40, columns: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -164,7 +164,7 @@ def test_rows_of_another_width_are_refused_where_the_width_is_known():
     with pytest.raises(ValueError, match="needs rows of 4 numbers"):
         network.check_width(X[:, :3])
     with pytest.raises(ValueError, match="needs rows of 4 numbers"):
-        network.check_inputs(X[None])
+        network.check_width(X[None])
     FlatNetwork(nn.Linear(4, 1)).check_width(X[:, :3])
 
 

@@ -50,11 +50,11 @@ def test_means_are_linear_in_the_preference(kind, rule):
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_uniform_evidence_is_sequential_bayes(kind):
-    assert_uniform_evidence_is_sequential_bayes(random_knowledge(kind, tasks=4, continual=True))
+    assert_uniform_evidence_is_sequential_bayes(random_knowledge(kind, tasks=4, independent=False))
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_evidence_of_isolated_tasks_is_bayes_with_powers_of_their_likelihoods(kind):
+def test_evidence_of_independent_tasks_is_bayes_with_powers_of_their_likelihoods(kind):
     knowledge = random_knowledge(kind, tasks=3)
     weights = np.array([0.5, 0.2, 0.3])
     q = pool(knowledge, weights, "evidence")
@@ -145,7 +145,9 @@ def test_negative_evidence_is_left_out_with_a_warning():
 
 
 def test_the_warning_names_the_worst_task_and_where_to_look():
-    knowledge = KnowledgeBase([DiagonalGaussian(torch.zeros(4), torch.ones(4))], 0, False)
+    knowledge = KnowledgeBase(
+        [DiagonalGaussian(torch.zeros(4), torch.ones(4))], 0, independent=True
+    )
     knowledge.add("a", [DiagonalGaussian(torch.zeros(4), [2.0, 2.0, 2.0, 0.5])])
     knowledge.add("b", [DiagonalGaussian(torch.zeros(4), [2.0, 0.5, 0.5, 0.5])])
     with pytest.warns(EvidenceWarning, match=r"75\.0%.*DenseVI") as caught:
@@ -162,7 +164,7 @@ def test_a_task_without_weight_has_no_influence(kind, rule):
     """Whatever it holds, be it as far away as numbers go; also within a batch."""
     knowledge = random_knowledge(kind, tasks=3)
     far = DiagonalGaussian(torch.full((4,), 1e30).double(), torch.full((4,), 1e-9).double())
-    other = KnowledgeBase(knowledge.priors, d=0, continual=False)
+    other = KnowledgeBase(knowledge.priors, d=0, independent=True)
     for task in knowledge.tasks:
         other.add(task, [far if task == "task1" else knowledge.extremes(task)[0]])
     preferences = np.array([[0.25, 0.0, 0.75], [1.0, 0.0, 0.0], [0.5, 0.0, 0.5]])

@@ -145,18 +145,54 @@ def test_no_preferences_are_a_matrix_without_rows():
         assert preference_matrix(none, TASKS).shape == (0, 2)
 
 
+READERS = [
+    lambda weights, **settings: Preference.parse(weights, TASKS, **settings).vector(),
+    lambda weights, **settings: preference_matrix(np.array([weights]), TASKS, **settings)[0],
+    lambda weights, **settings: preference_matrix([weights], TASKS, **settings)[0],
+]
+
+
+@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("off", [9e-7, -9e-7])
-def test_rounding_is_forgiven_and_nothing_else(off):
-    weights = [0.5, 0.5 + off]
-    assert Preference.parse(weights, TASKS)["documentary"] == 0.5 + off
-    assert np.array_equal(preference_matrix(np.array([weights]), TASKS), [weights])
-    for worse in ([0.5, 0.5 + 2 * off], [0.5, 0.5 + 1.2e-6], [0.5, 0.5 - 1.2e-6]):
-        for read in (
-            lambda w: Preference.parse(w, TASKS),
-            lambda w: preference_matrix(np.array([w]), TASKS),
-        ):
-            with pytest.raises(ValueError, match="sum to 1"):
-                read(worse)
+def test_what_single_precision_does_to_a_sum_is_kept(read, off):
+    assert np.array_equal(read([0.5, 0.5 + off]), [0.5, 0.5 + off])
+
+
+@pytest.mark.parametrize("read", READERS)
+@given(st.floats(0, 1), st.floats(-1e-4, 1e-4))
+def test_rounding_to_four_digits_is_undone_and_nothing_else(read, first, off):
+    weights = [first, max(0.0, 1 + off - first)]
+    found = read(weights)
+    assert abs(found.sum() - 1) <= 1e-6
+    np.testing.assert_allclose(found, np.array(weights) / sum(weights), atol=1e-6)
+    for worse in ([first, 1 - first + 1.2e-4], [0.6 * (1 - 1.2e-4), 0.4 * (1 - 1.2e-4)]):
+        with pytest.raises(ValueError, match="sum to 1"):
+            read(worse)
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.4999], [0.5, 0.5001], [1.0001, 0.0]])
+def test_the_bounds_of_rounding_themselves_are_accepted(weights):
+    for read in READERS:
+        assert read(weights).sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_weights_are_divided_by_their_sum_where_that_is_wanted(read):
+    assert read([3, 1], normalise=True).tolist() == [0.75, 0.25]
+    assert read([1e308, 1e308], normalise=True).tolist() == [0.5, 0.5]
+    assert read([0.2, 0.0], normalise=True).tolist() == [1.0, 0.0]
+    for bad, words in (([0, 0], "all zero"), ([2, -1], "negative"), ([math.inf, 1], "finite")):
+        with pytest.raises(ValueError, match=words):
+            read(bad, normalise=True)
+
+
+def test_the_row_and_the_user_of_a_wrong_preference_are_named():
+    rows = [[0.5, 0.5], [0.5, 0.6]]
+    for values in (rows, np.array(rows), pd.DataFrame(rows, columns=TASKS)):
+        with pytest.raises(ValueError, match=r"Row 2, user 'NA': .* sum to 1\.1"):
+            preference_matrix(values, TASKS, users=["ann", "NA"])
+        with pytest.raises(ValueError, match="Row 2: "):
+            preference_matrix(values, TASKS)
 
 
 def test_a_weight_of_exactly_zero_is_none_of_the_mistakes():

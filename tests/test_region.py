@@ -155,7 +155,7 @@ def test_of_simulated_linear_gaussian_tasks_the_region_holds_the_truth_as_often_
             [prior],
             ibcl.DenseVI(),
             "evidence",
-            continual=False,
+            independent=True,
             d=0,
             likelihood=ibcl.Normal(0.5),
         )

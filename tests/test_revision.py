@@ -15,7 +15,7 @@ from torch import Tensor
 
 import ibcl
 from ibcl.gaussians import Gaussian
-from ibcl.revision import rebase
+from ibcl.knowledge import forget, rebase
 from ibcl.tabular import Schema
 from theorems import FAMILIES as FAMILY_NAMES
 from theorems import assert_same_gaussian, random_gaussian, random_knowledge
@@ -38,7 +38,7 @@ def learner(tasks: str, **changes: Any) -> ibcl.IBCL:
         "pooling": "evidence",
         "d": 0,
         "priors": [2.5],
-        "continual": True,
+        "independent": False,
     }
     settings = {**defaults, **changes}
     made = ibcl.IBCL(ibcl.networks.linear(3), **settings)
@@ -99,12 +99,12 @@ family = pytest.mark.parametrize("changes", FAMILIES.values(), ids=FAMILIES)
 
 @family
 @pytest.mark.parametrize("forgotten", ["a", "b", "c"])
-def test_forgetting_a_task_learnt_apart_is_never_having_learnt_it(
+def test_forgetting_an_independent_task_is_never_having_learnt_it(
     changes: dict[str, Any], forgotten: str
 ) -> None:
-    found = learner("abc", continual=False, **changes)
+    found = learner("abc", independent=True, **changes)
     found.forget(forgotten)
-    expected = learner("abc".replace(forgotten, ""), continual=False, **changes)
+    expected = learner("abc".replace(forgotten, ""), independent=True, **changes)
     assert_knows_the_same(found, expected)
     found.learn(*task("d", "likelihood" in changes), task="d")
     expected.learn(*task("d", "likelihood" in changes), task="d")
@@ -132,7 +132,7 @@ def test_everything_can_be_forgotten_and_learnt_again() -> None:
 
 
 def test_with_a_threshold_distances_are_as_if_never_learnt() -> None:
-    changes = {**MEAN_FIELD, "d": 1e-4, "continual": False}
+    changes = {**MEAN_FIELD, "d": 1e-4, "independent": True}
     found = learner("abcd", **changes)
     found.forget("b")
     assert_knows_the_same(found, learner("acd", **changes))
@@ -146,14 +146,14 @@ def test_a_task_in_a_chain_is_not_forgotten_silently() -> None:
 
 
 def test_a_task_that_others_point_to_is_not_forgotten() -> None:
-    for continual in (True, False):
-        found = learner("ab", d=100.0, continual=continual)
+    for independent in (True, False):
+        found = learner("ab", d=100.0, independent=independent)
         assert found.knowledge.records[1].pointers == (True,)
         for approximation in (None, "rebase"):
             with pytest.raises(ValueError, match="also stands for task 'b'"):
                 found.forget("a", approximation)
         found.forget("b")
-        assert_knows_the_same(found, learner("a", d=100.0, continual=continual))
+        assert_knows_the_same(found, learner("a", d=100.0, independent=independent))
 
 
 def test_forgetting_a_pointer_back_is_exact_within_a_chain() -> None:
@@ -165,7 +165,7 @@ def test_forgetting_a_pointer_back_is_exact_within_a_chain() -> None:
     found.add("c", [second])
     expected.add("a", [first])
     expected.add("c", [second])
-    ibcl.revision.forget(found, "b")
+    forget(found, "b")
     assert found.records == expected.records
     assert found.stored == expected.stored
 
@@ -196,7 +196,7 @@ def test_rebasing_says_where_evidence_was_negative() -> None:
     knowledge.add("a", [ibcl.DiagonalGaussian([1.0, 1.0], [0.1, 0.5])])
     knowledge.add("b", [ibcl.DiagonalGaussian([2.0, 2.0], [0.2, 0.25])])
     with pytest.warns(ibcl.EvidenceWarning, match=r"50\.0%"):
-        ibcl.revision.forget(knowledge, "a", approximation="rebase")
+        forget(knowledge, "a", approximation="rebase")
     (left,) = knowledge.stored
     # b said less than a about the first parameter; about the second 16 − 4 more, at (32 − 4)/12.
     assert left.mean.tolist() == pytest.approx([0.0, 28 / 13])
@@ -212,7 +212,7 @@ def test_a_dense_posterior_that_would_become_improper_is_refused() -> None:
     knowledge.add("b", [gaussian(2.0, 3.0)])
     before = knowledge.stored, knowledge.records
     with pytest.raises(ValueError, match="positive definite"):
-        ibcl.revision.forget(knowledge, "a", approximation="rebase")
+        forget(knowledge, "a", approximation="rebase")
     assert (knowledge.stored, knowledge.records) == before
 
 
@@ -223,7 +223,7 @@ def test_bad_requests_to_forget() -> None:
     with pytest.raises(ValueError, match="approximation must be"):
         found.forget("b", approximation="please")
     ids = ibcl.IBCL(
-        ibcl.networks.linear(5), inference=ibcl.DenseVI(), continual=False, task_incremental=2
+        ibcl.networks.linear(5), inference=ibcl.DenseVI(), independent=True, task_incremental=2
     )
     for name in "ab":
         ids.learn(*task(name), task=name)
@@ -234,7 +234,7 @@ def test_bad_requests_to_forget() -> None:
 
 
 def test_unnamed_tasks_get_free_names_after_forgetting() -> None:
-    found = learner("", continual=False)
+    found = learner("", independent=True)
     for _ in range(2):
         found.learn(*task("a"))
     found.forget("task 1")
@@ -243,16 +243,16 @@ def test_unnamed_tasks_get_free_names_after_forgetting() -> None:
 
 
 @family
-def test_merging_what_was_learnt_apart_is_one_learner_of_all(changes: dict[str, Any]) -> None:
+def test_merging_independent_tasks_is_one_learner_of_all(changes: dict[str, Any]) -> None:
     merged = ibcl.merge(
-        learner("ac", continual=False, **changes), learner("bd", continual=False, **changes)
+        learner("ac", independent=True, **changes), learner("bd", independent=True, **changes)
     )
-    assert_knows_the_same(merged, learner("acbd", continual=False, **changes))
+    assert_knows_the_same(merged, learner("acbd", independent=True, **changes))
     assert merged.likelihood == learner("a", **changes).likelihood
 
 
 def test_merging_is_associative_and_its_order_only_that_of_the_tasks() -> None:
-    a, b, c = (learner(name, continual=False) for name in "abc")
+    a, b, c = (learner(name, independent=True) for name in "abc")
     left, right = ibcl.merge(ibcl.merge(a, b), c), ibcl.merge(a, ibcl.merge(b, c))
     assert_knows_the_same(left, right)
     ours, theirs = ibcl.merge(a, b), ibcl.merge(b, a)
@@ -266,7 +266,7 @@ def test_merging_is_associative_and_its_order_only_that_of_the_tasks() -> None:
 
 
 def test_merging_and_forgetting_undo_each_other() -> None:
-    a, b = learner("ac", continual=False), learner("bd", continual=False)
+    a, b = learner("ac", independent=True), learner("bd", independent=True)
     merged = ibcl.merge(a, b)
     merged.forget("b")
     merged.forget("d")
@@ -274,17 +274,17 @@ def test_merging_and_forgetting_undo_each_other() -> None:
 
 
 def test_merging_leaves_the_parts_alone_and_goes_on_learning() -> None:
-    a, b = learner("a", continual=False), learner("b", continual=False)
+    a, b = learner("a", independent=True), learner("b", independent=True)
     a.metadata, b.metadata = {"columns": [1], "site": "a"}, {"columns": [1], "date": "today"}
     merged = ibcl.merge(a, b)
     assert merged.metadata == {"columns": [1], "site": "a", "date": "today"}
     merged.learn(*task("c"), task="c")
-    assert_knows_the_same(merged, learner("abc", continual=False))
-    assert_knows_the_same(a, learner("a", continual=False))
+    assert_knows_the_same(merged, learner("abc", independent=True))
+    assert_knows_the_same(a, learner("a", independent=True))
 
 
 def test_merging_with_pointers_keeps_them() -> None:
-    changes = {**MEAN_FIELD, "d": 100.0, "continual": False}
+    changes = {**MEAN_FIELD, "d": 100.0, "independent": True}
     merged = ibcl.merge(learner("ab", **changes), learner("cd", **changes))
     assert [record.posteriors for record in merged.knowledge.records] == [
         (0, 1),
@@ -296,12 +296,12 @@ def test_merging_with_pointers_keeps_them() -> None:
     assert set(merged.knowledge.record("d").posteriors) <= {2, 3}
 
 
-@pytest.mark.parametrize("continual", [True, False])
-def test_merging_with_a_learner_that_knows_nothing_changes_nothing(continual: bool) -> None:
-    one = learner("ab", continual=continual)
+@pytest.mark.parametrize("independent", [True, False])
+def test_merging_with_a_learner_that_knows_nothing_changes_nothing(independent: bool) -> None:
+    one = learner("ab", independent=independent)
     for merged in (
-        ibcl.merge(one, learner("", continual=continual)),
-        ibcl.merge(learner("", continual=continual), one),
+        ibcl.merge(one, learner("", independent=independent)),
+        ibcl.merge(learner("", independent=independent), one),
     ):
         assert_knows_the_same(merged, one)
         assert merged.likelihood == one.likelihood
@@ -337,7 +337,7 @@ DIFFERENCES: dict[str, tuple[Callable[[], ibcl.IBCL], str]] = {
     "likelihood": (lambda: learner("b", likelihood=ibcl.Normal()), "likelihood differs"),
     "pooling": (lambda: learner("b", pooling="mixture"), "pooling differs"),
     "threshold": (lambda: learner("b", d=0.1), "d differs"),
-    "continual": (lambda: learner("b", continual=False), "continual differs"),
+    "independent": (lambda: learner("b", independent=True), "independent differs"),
     "tasks": (lambda: learner("a"), "both have learnt a"),
     "network": (
         lambda: ibcl.IBCL(ibcl.networks.mlp(3, hidden=2), pooling="evidence", d=0),
@@ -358,7 +358,7 @@ def test_learners_that_do_not_fit_are_not_merged(
     "prior", [1.0, ibcl.DenseGaussian(torch.zeros(4), torch.eye(4) / 2.5**2)], ids=["std", "family"]
 )
 def test_other_priors_are_only_merged_as_an_approximation(prior: Any) -> None:
-    a, b = learner("a", continual=False), learner("b", continual=False, priors=[prior])
+    a, b = learner("a", independent=True), learner("b", independent=True, priors=[prior])
     with pytest.raises(ValueError, match="priors differ"):
         ibcl.merge(a, b)
     merged = ibcl.merge(a, b, approximation="rebase")
@@ -368,7 +368,7 @@ def test_other_priors_are_only_merged_as_an_approximation(prior: Any) -> None:
 
 
 def test_other_metadata_and_task_ids_are_not_merged() -> None:
-    a, b = learner("a", continual=False), learner("b", continual=False)
+    a, b = learner("a", independent=True), learner("b", independent=True)
     a.metadata, b.metadata = {"classes": ["no", "yes"]}, {"classes": ["yes", "no"]}
     with pytest.raises(ValueError, match=r"metadata\['classes'\] differs"):
         ibcl.merge(a, b)
@@ -422,8 +422,8 @@ def test_every_family_moves_there_and_back(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", FAMILY_NAMES)
 def test_forgetting_a_middle_task_of_a_chain_leaves_the_others(kind: str) -> None:
-    knowledge, expected = (random_knowledge(kind, tasks=3, continual=True) for _ in range(2))
-    ibcl.revision.forget(knowledge, "task1", approximation="rebase")
+    knowledge, expected = (random_knowledge(kind, tasks=3, independent=False) for _ in range(2))
+    forget(knowledge, "task1", approximation="rebase")
     for name in ("task0", "task2"):
         ours, theirs = knowledge.evidence(name, 0), expected.evidence(name, 0)
         torch.testing.assert_close(ours.linear, theirs.linear)
@@ -437,14 +437,14 @@ def test_a_moved_posterior_keeps_its_precision() -> None:
     assert rebase(wide, old, new)[0].mean.dtype == torch.float64
 
 
-def apart(tasks: str, **changes: Any) -> ibcl.IBCL:
-    return learner(tasks, **{"continual": False, "pooling": "routed", **changes})
+def independent_tasks(tasks: str, **changes: Any) -> ibcl.IBCL:
+    return learner(tasks, **{"independent": True, "pooling": "routed1", **changes})
 
 
 def test_adopted_tasks_are_as_if_learnt_here() -> None:
-    here, there = apart("a"), apart("bc")
+    here, there = independent_tasks("a"), independent_tasks("bc")
     here.adopt(there)
-    assert_knows_the_same(here, apart("abc"))
+    assert_knows_the_same(here, independent_tasks("abc"))
     assert [moments is None for moments in here.knowledge.moments] == [False] * 3
     # The other one is as it was, and its tasks are known by now.
     assert there.tasks == ("b", "c")
@@ -460,28 +460,28 @@ def test_adopted_tasks_are_as_if_learnt_here() -> None:
         {"priors": [2.5, 2.5]},
         {"inference": ibcl.DenseVI(tolerance=1e-5)},
         {"likelihood": ibcl.Normal(0.4)},
-        {"continual": True},
+        {"independent": False},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_tasks_learnt_otherwise_are_not_adopted(changes: dict[str, Any]) -> None:
-    here, there = apart("a"), apart("b", **changes)
+    here, there = independent_tasks("a"), independent_tasks("b", **changes)
     for one, other in ((here, there), (there, here)):
-        with pytest.raises(ValueError, match="Only tasks learnt apart with the same"):
+        with pytest.raises(ValueError, match="Only independent tasks with the same"):
             one.adopt(other)
     assert here.tasks == ("a",)
 
 
 def test_tasks_of_another_network_or_with_ids_are_not_adopted() -> None:
     def told(module: torch.nn.Module, name: str, ids: int | None) -> ibcl.IBCL:
-        made = ibcl.IBCL(module, [1.0], continual=False, pooling="evidence", task_incremental=ids)
+        made = ibcl.IBCL(module, [1.0], independent=True, pooling="evidence", task_incremental=ids)
         made.learn(torch.eye(2), [0, 1], task=name)
         return made
 
     linear, features = ibcl.networks.linear, ibcl.networks.random_features
     one = told(linear(2), "a", None)
     for other in (told(features(2, 1), "b", None), told(linear(4), "b", 2)):
-        with pytest.raises(ValueError, match="Only tasks learnt apart with the same"):
+        with pytest.raises(ValueError, match="Only independent tasks with the same"):
             one.adopt(other)
     with pytest.raises(ValueError, match="without task ids"):
         told(linear(4), "a", 2).adopt(told(linear(4), "b", 2))
@@ -494,7 +494,7 @@ def test_tasks_of_other_tables_are_not_adopted() -> None:
         frame = pd.DataFrame({"u": scale * np.linspace(-1, 1, 30)})
         y = np.where(frame["u"] > 0, "yes", "no")
         schema = Schema.fit(frame, y)
-        made = ibcl.IBCL(ibcl.networks.linear(1), [1.0], continual=False, encoder=schema)
+        made = ibcl.IBCL(ibcl.networks.linear(1), [1.0], independent=True, encoder=schema)
         made.learn(frame, y, task=name)
         return made
 

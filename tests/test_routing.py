@@ -1,4 +1,4 @@
-"""Routed evidence: p(y | x, w) = Σ_k r_k(x, w) p_k(y | x), for every kind of task and setting."""
+"""Routed evidence, first version: p(y | x, w) = Σ_k r_k p_k(y | x), for every kind of task."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,9 @@ from scipy.stats import chi2
 from torch.distributions import MultivariateNormal
 
 import ibcl
-from ibcl.gates import Gate
+import kinds
 from ibcl.gaussians import IndependentGaussian
+from ibcl.routing import Gate
 from kinds import (
     CASES,
     IDS,
@@ -16,11 +17,9 @@ from kinds import (
     ROUTED_IDS,
     TASKS,
     inputs,
-    learner,
     preferences,
     probes,
     task,
-    taught,
     teach,
 )
 from theorems import (
@@ -33,11 +32,23 @@ from theorems import (
 )
 
 X = probes()
+ROUTED_CASES = [case for case in ROUTED_CASES if case[1] != "routed"]
+ROUTED_IDS = [name for name in ROUTED_IDS if not name.endswith("-routed")]
+
+
+def learner(kind, rule="routed1", **changes):
+    return kinds.learner(kind, rule, **changes)
+
+
+def taught(kind, rule="routed1"):
+    return kinds.taught(kind, rule)
+
+
 every_case = pytest.mark.parametrize(("kind", "rule"), CASES, ids=IDS)
 routed_cases = pytest.mark.parametrize(("kind", "rule"), ROUTED_CASES, ids=ROUTED_IDS)
-APART = [case for case in ROUTED_CASES if case[0] not in ("mlp", "module")]
+LINEAR = [case for case in ROUTED_CASES if case[0] not in ("mlp", "module")]
 linear_cases = pytest.mark.parametrize(
-    ("kind", "rule"), APART, ids=[f"{kind}-{rule}" for kind, rule in APART]
+    ("kind", "rule"), LINEAR, ids=[f"{kind}-{rule}" for kind, rule in LINEAR]
 )
 
 
@@ -82,6 +93,12 @@ def test_regression_is_bayes_rule_between_weighted_regressions(gate, heads):
         )
 
 
+def features_by_hand(learnt: ibcl.IBCL, x: torch.Tensor) -> torch.Tensor:
+    """[x, √(2/width) relu(xW + b)]."""
+    w, b = (learnt.network.frozen_state[f"0.{name}"] for name in ("weight", "bias"))
+    return torch.cat([x, (2 / len(b)) ** 0.5 * torch.relu(x @ w + b)], 1).double()
+
+
 @linear_cases
 def test_predictions_mix_the_heads_by_their_routes(kind, rule):
     """Heads by the pooling of evidence, plain matrix products, and the model's own routes."""
@@ -93,12 +110,14 @@ def test_predictions_mix_the_heads_by_their_routes(kind, rule):
         assert bool((shares[:, w == 0] == 0).all())
         support = w if rule == "routed by preference" else np.full(3, 1 / 3)
         outputs = learnt.network.linear_head().layer.out_features
+        phi = features_by_hand(learnt, X) if kind == "random features" else X.double()
+        columns = phi.shape[1]
         expected = 0.0
         for k in np.flatnonzero(w):
             theta = ibcl.pool(learnt.knowledge, 0.3 * support + 0.7 * np.eye(3)[k], "evidence").mean
-            weight, bias = theta[: 3 * outputs].reshape(outputs, 3), theta[3 * outputs :]
-            f = X.double() @ weight.double().T + bias.double()
-            if kind == "binary":
+            weight, bias = torch.split(theta, [columns * outputs, outputs])
+            f = phi @ weight.double().reshape(outputs, columns).T + bias.double()
+            if kind in ("binary", "random features"):
                 p = torch.sigmoid(torch.cat([-f, f], 1))
             elif kind in ("shared classes", "different classes"):
                 p = torch.sigmoid(f) / torch.sigmoid(f).sum(1, keepdim=True)
@@ -118,7 +137,7 @@ def test_a_vertex_is_the_tasks_own_posterior(kind, rule):
     unrouted = taught(kind, "wasserstein")
     for vertex in np.eye(3):
         ours = taught(kind, rule).model(vertex)
-        if kind == "different classes" and ours.predictor.seen is not None:
+        if kind == "different classes" and ours.predictive.seen is not None:
             continue
         assert torch.equal(answer(ours, X), answer(unrouted.model(vertex), X))
 
@@ -214,7 +233,7 @@ def test_a_batch_of_fewer_classes_does_not_cost_a_task_its_moments():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(90, 40, generator=generator)
     y = torch.arange(90) % 3
-    slim = ibcl.IBCL(ibcl.networks.linear(40, 3), [1.0], ibcl.DenseVI(rank=1), "routed")
+    slim = ibcl.IBCL(ibcl.networks.linear(40, 3), [1.0], ibcl.DenseVI(rank=1), "routed1")
     slim.learn(x[:60], y[:60], task="a")
     assert slim.knowledge.moments[0] is not None
     few = y[60:] < 2
@@ -226,7 +245,7 @@ def test_a_batch_of_fewer_classes_does_not_cost_a_task_its_moments():
 
 def test_the_answer_is_among_the_classes_seen():
     learnt = taught("different classes")
-    assert learnt.view.routes.seen.tolist() == [
+    assert learnt.state.predictives.seen.tolist() == [
         [True, True, False, False, False],
         [False, True, True, False, False],
         [False, False, False, True, True],
@@ -246,20 +265,20 @@ def test_the_answer_is_among_the_classes_seen():
 
 @pytest.mark.parametrize("kind", ["shared classes", "binary", "regression", "counts"])
 def test_tasks_that_share_their_classes_need_no_mask(kind):
-    assert taught(kind).view.routes.seen is None
+    assert taught(kind).state.predictives.seen is None
 
 
 def test_three_classes_of_which_tasks_know_two_are_masked():
-    learnt = ibcl.IBCL(ibcl.networks.linear(3, 3), [3.0])
+    learnt = ibcl.IBCL(ibcl.networks.linear(3, 3), [3.0], pooling="routed1")
     for name, shift in (("a", 0), ("b", 1)):
         x, y = task("binary", shift)
         learnt.learn(x, y + shift, task=name)
-    assert learnt.view.routes.seen.tolist() == [[True, True, False], [False, True, True]]
+    assert learnt.state.predictives.seen.tolist() == [[True, True, False], [False, True, True]]
     assert float(learnt.model([1.0, 0.0]).predict_proba(X)[:, 2].max()) == 0
 
 
 def test_moments_are_bounded_by_columns_whatever_the_rows():
-    made = ibcl.IBCL(ibcl.networks.linear(1), [1.0], ibcl.DenseVI(tolerance=0.1))
+    made = ibcl.IBCL(ibcl.networks.linear(1), [1.0], ibcl.DenseVI(tolerance=0.1), "routed1")
     x = torch.linspace(-1, 1, 4100)[:, None]
     made.learn(x, x[:, 0] > 0)
     assert float(made.knowledge.moments[0].counts.sum()) == 4100
@@ -279,13 +298,13 @@ def test_a_binary_task_with_one_class_may_still_answer_both():
     x, y = task("binary", 0)
     learnt.learn(x[y == 1], y[y == 1], task="a")
     learnt.learn(*task("binary", 1), task="b")
-    assert learnt.view.routes.seen is None
+    assert learnt.state.predictives.seen is None
     assert float(learnt.model([0.5, 0.5]).predict_proba(x).min()) > 0
 
 
 @pytest.mark.parametrize("kind", ["mlp", "module"])
 def test_mean_field_networks_are_routed_through_moments_of_their_inputs(kind):
-    learnt = teach(learner(kind, continual=True), kind)
+    learnt = teach(learner(kind, independent=False), kind)
     moments = learnt.knowledge.moments[0]
     assert moments.columns == 3
     x, y = task(kind, 0)
@@ -322,9 +341,9 @@ def test_novelty_and_entropy_say_what_the_gate_does_not_know():
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 5.0])
 def test_the_temperature_divides_the_log_densities(temperature):
     one = teach(learner("binary", pooling=ibcl.Routed(temperature=temperature)), "binary")
-    gate = one.view.routes.gate
+    gate = one.state.predictives.gate
     assert gate.temperature == temperature
-    reference = taught("binary").view.routes.gate
+    reference = taught("binary").state.predictives.gate
     features = X.double()
     logits = (reference.component_scores(features) - reference.log_share) * reference.temperature
     torch.testing.assert_close(
@@ -345,16 +364,16 @@ def test_support_weighs_a_heads_own_task(support, kind):
 
 @pytest.mark.parametrize("kind", ["binary", "mlp"])
 def test_heads_may_be_pooled_by_the_barycentre(kind):
-    """Of networks learnt from each other; those learnt apart cannot be averaged."""
+    """Of networks learnt from each other; those of independent tasks cannot be averaged."""
     rule = ibcl.Routed(pool_by="wasserstein")
-    chained, apart = (
-        teach(learner(kind, pooling=rule, continual=continual), kind) for continual in (True, False)
+    chained, independent = (
+        teach(learner(kind, pooling=rule, independent=i), kind) for i in (False, True)
     )
     heads = chained.model([0.2, 0.3, 0.5]).theta.reshape(3, -1)
     weights = 0.2 / 3 + 0.8 * np.eye(3)[1]
     torch.testing.assert_close(heads[1], ibcl.pool(chained.knowledge, weights).mean)
-    own = apart.model([0.2, 0.3, 0.5]).theta.reshape(3, -1)
-    torch.testing.assert_close(own[1], apart.knowledge.extremes("b")[0].mean)
+    own = independent.model([0.2, 0.3, 0.5]).theta.reshape(3, -1)
+    torch.testing.assert_close(own[1], independent.knowledge.extremes("b")[0].mean)
 
 
 def gate_of_two_tasks(features: int, *, shared: bool = True, **settings) -> Gate:
@@ -364,18 +383,18 @@ def gate_of_two_tasks(features: int, *, shared: bool = True, **settings) -> Gate
         generator = torch.Generator().manual_seed(number)
         labels = torch.arange(30) % 2 + (0 if shared else 2 * number)
         made.learn(torch.randn(30, features, generator=generator), labels)
-    return made.view.routes.gate
+    return made.state.predictives.gate
 
 
 def test_classes_have_covariances_of_their_own_where_these_are_small_or_tasks_differ_or_if_asked():
-    assert taught("different classes").view.routes.gate.is_linear is False
+    assert taught("different classes").state.predictives.gate.is_linear is False
     assert gate_of_two_tasks(4).is_linear is False
     assert gate_of_two_tasks(400).is_linear is True
     assert gate_of_two_tasks(400, shared=False).is_linear is False
     assert gate_of_two_tasks(400, gate="classes").is_linear is False
     for kind in ("shared classes", "different classes"):
         asked = teach(learner(kind, pooling=ibcl.Routed(gate="moments")), kind)
-        assert asked.view.routes.gate.is_linear is True
+        assert asked.state.predictives.gate.is_linear is True
         assert_credal_bounds_contain_predictions(asked, X)
 
 
@@ -383,6 +402,7 @@ def test_moments_are_kept_where_they_are_worth_their_bytes():
     def kept(inputs: int, classes: int, inference=None, **settings) -> bool:
         x = torch.randn(30, inputs, generator=torch.Generator().manual_seed(0))
         outputs = 1 if classes == 2 else classes
+        settings = {"pooling": "routed1"} | settings
         made = ibcl.IBCL(ibcl.networks.linear(inputs, outputs), [1.0], inference, **settings)
         made.learn(x, torch.arange(30) % classes)
         return made.knowledge.moments[0] is not None

@@ -49,14 +49,14 @@ def _positive_definite(generator: torch.Generator, dimension: int) -> torch.Tens
 
 
 def random_knowledge(
-    kind: str, tasks: int = 3, priors: int = 1, dimension: int = 4, continual: bool = False
+    kind: str, tasks: int = 3, priors: int = 1, dimension: int = 4, independent: bool = True
 ) -> ibcl.KnowledgeBase:
     """A knowledge base whose posteriors are sharper than their priors, as real ones are."""
     zeros = torch.zeros(dimension).double()
     initial = [
         DiagonalGaussian(zeros, torch.full((dimension,), 3.0 + j).double()) for j in range(priors)
     ]
-    knowledge = ibcl.KnowledgeBase(initial, d=0, continual=continual)
+    knowledge = ibcl.KnowledgeBase(initial, d=0, independent=independent)
     for task in range(tasks):
         posteriors = []
         for j, prior in enumerate(knowledge.next_priors()):

@@ -76,7 +76,7 @@ def coverage(
             ibcl.DenseVI(),
             "evidence",
             alpha=alpha,
-            continual=False,
+            independent=True,
             d=0,
             likelihood=LIKELIHOODS[kind],
         )

@@ -1,9 +1,9 @@
 """Ten thousand preferences over ten tasks on a thousand rows, beside what they consist of.
 
-    python timings/many_preferences.py [--features 512]
+    python timings/many_preferences.py [--features 512] [--preferences 10000] [--rounds 7]
 
 `IBCL.predict_many` of a routed learner, from checked preferences to the last division, gate and
-heads included, is compared with the two bare matrix products of those shapes, and with one head a
+heads included, is compared with the two bare matrix products of those shapes, and with one head per
 preference from pooled evidence: the solve alone, and the solve with its predictions on the rows.
 All take turns; the fastest round of each counts, in processor time on one thread.
 """
@@ -22,12 +22,12 @@ from rich.table import Table
 
 import ibcl
 
-TASKS, ROWS, PREFERENCES, SOLVES, ROUNDS = 10, 1_000, 10_000, 20, 7
+TASKS, ROWS, SOLVES = 10, 1_000, 20
 
 
 def learner(features: int, pooling: str) -> ibcl.IBCL:
     """Learn ten tasks, each around a centre of its own."""
-    made = ibcl.IBCL(ibcl.networks.linear(features), pooling=pooling, continual=False)
+    made = ibcl.IBCL(ibcl.networks.linear(features), pooling=pooling, independent=True)
     for position in range(TASKS):
         generator = np.random.default_rng(position)
         centre, slope = generator.normal(size=(2, features))
@@ -47,13 +47,16 @@ def processor_seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", type=int, default=512)
-    features = parser.parse_args().features
+    parser.add_argument("--preferences", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    features = arguments.features
     torch.set_num_threads(1)
     load = os.getloadavg()[0]
     routed, one_head = learner(features, "routed"), learner(features, "evidence")
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(ROWS, features, generator=generator) / features**0.5
-    preferences = ibcl.sample_preferences(TASKS, PREFERENCES)
+    preferences = ibcl.sample_preferences(TASKS, arguments.preferences)
     few = preferences[:SOLVES]
     weights = torch.as_tensor(preferences, dtype=torch.float32)
     either = torch.randn(TASKS, ROWS, generator=generator)
@@ -67,9 +70,9 @@ def main() -> None:
     }
     for each in work.values():
         each()
-    rounds = [[processor_seconds(each) for each in work.values()] for _ in range(ROUNDS)]
+    rounds = [[processor_seconds(each) for each in work.values()] for _ in range(arguments.rounds)]
     ours, bare, solves, predicted = np.min(rounds, axis=0)
-    each = PREFERENCES / SOLVES
+    each = len(preferences) / len(few)
     table = Table("what", "seconds", "against predict_many", "target")
     table.title = f"{features} features, load {load:.1f}, {os.cpu_count()} cores"
     table.add_row("predict_many", f"{ours:.3f}", "1", "")

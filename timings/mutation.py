@@ -1,6 +1,6 @@
 """Change the core at random, one small change at a time, and say which changes no test notices.
 
-    OMP_NUM_THREADS=1 python timings/mutation.py --changes 60 --seed 0 --minutes 20 routing gates
+    OMP_NUM_THREADS=1 python timings/mutation.py --changes 60 --seed 0 --minutes 20 routing/gate
 
 Comparisons, signs, constants, `and` and `or`, conditions and returned values are changed; with
 ``--kind other`` statements are left out, arguments and branches swapped, `min` and `max` exchanged
@@ -41,10 +41,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src" / "ibcl"
 # The core and its tests lie here, but for what needs a server, another process or a log.
-FOLDERS = ("", "pooling/", "gaussians/", "likelihoods/", "inference/", "store/", "tabular/")
-TESTS = (*FOLDERS, "estimator/")
-LEFT_OUT = {"__init__", "callbacks", "progress", "objects", "remote"}
-LEFT_OUT |= {f"test_{name}" for name in ("callbacks", "devices", "import", "killed", "layers")}
+FOLDERS = ("", "knowledge/", "preference/", "routing/", "pooling/", "gaussians/", "likelihoods/")
+FOLDERS += ("inference/", "store/", "tabular/")
+TESTS = (*FOLDERS, "estimators/")
+LEFT_OUT = {"__init__", "run_logs", "progress", "objects", "remote"}
+LEFT_OUT |= {f"test_{name}" for name in ("run_logs", "devices", "import", "killed", "layers")}
 LEFT_OUT |= {f"test_{name}" for name in ("logging", "remote", "threads", "wheel")}
 
 
@@ -215,7 +216,7 @@ def changes_of(module: str, kind: str) -> list[Change]:
 
 
 def changes_at(place: str, kind: str) -> list[Change]:
-    """Every change of a module, or of one line of it: ``"gates"``, ``"gates:120"``."""
+    """Every change of a module, or of one line of it: ``"names"``, ``"routing/gate:120"``."""
     module, _, line = place.partition(":")
     return [change for change in changes_of(module, kind) if line in ("", str(change.line))]
 
@@ -285,14 +286,14 @@ def put_in_place(change: Change) -> None:
 class Record:
     """Which tests run which lines, by the lines' words, and how many seconds they take."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float, files: list[str]) -> None:
         self.path, self.seconds = path, seconds
         self.files: dict[str, dict[str, Any]] = (
             json.loads(path.read_text()) if path.exists() else {}
         )
         # Examples in docstrings are tests too.
-        examples = [f"src/ibcl/{module}.py" for module in MODULES]
-        self.names = [*(f"tests/{name}.py" for name in FILES), *examples]
+        examples = [f"src/ibcl/{module}.py" for module in MODULES] if files == FILES else []
+        self.names = [*(f"tests/{name}.py" for name in files), *examples]
 
     def missing(self) -> list[str]:
         """Return the files of tests that are not recorded as they are."""
@@ -548,6 +549,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only what is inside of functions")
     parser.add_argument("--minutes", type=float, default=25.0, help="stop after these")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests after each change")
+    parser.add_argument("--tests", nargs="+", default=FILES, help="only these files of tests")
     parser.add_argument("--record", type=Path, help="file that keeps which tests run which lines")
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
@@ -562,7 +564,9 @@ def main() -> None:
     _import_the_rest()
     end = time.monotonic() + 60 * arguments.minutes
     with tempfile.TemporaryDirectory() as folder:
-        record = Record(arguments.record or Path(folder) / "record.json", arguments.seconds)
+        record = Record(
+            arguments.record or Path(folder) / "record.json", arguments.seconds, arguments.tests
+        )
         record.complete()
         trial = Trial(record, end)
         trial.in_copies([change for change in chosen if _function_of(change) is None])

@@ -5,12 +5,12 @@ this run and this machine. Both sides take turns. Each is a command of its own, 
 outside from its first moment to its last: its imports, and Ray's start and own processes, are in
 it.
 
-Two ratios are printed. That of the clock is what one waits for, and on a machine that others use it
-depends on them. That of processor time is what one pays for: all seconds that any process of the
-command was computing. Scores a processor-second are scores a second and core of a machine that has
-nothing else to do. The variables ROUNDS and SCORED_USERS (numbers with commas between them) change
-how long it takes; a million users' scores for a thousand items are 9 GB of Parquet, for a while
-twice, in FOLDER (one for temporary files by default).
+Two ratios are printed. That of wall-clock time is what one waits for, and on a machine that others
+use it depends on them. That of processor time is what one pays for: all seconds that any process of
+the command was computing. Scores a processor-second are scores a second and core of a machine that
+has nothing else to do. The variables ROUNDS, USERS, ITEMS and SCORED_USERS (numbers with commas
+between them) change how long it takes; a million users' scores for a thousand items are 9 GB of
+Parquet, for a while twice, in FOLDER (one for temporary files by default).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ WORKERS = os.cpu_count() or 1
 SEEDS = 40
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SCORED_USERS = [int(n) for n in os.environ.get("SCORED_USERS", "100000,1000000").split(",")]
-ITEMS = 1_000
-USERS = 1_000_000
+ITEMS = int(os.environ.get("ITEMS", "1000"))
+USERS = int(os.environ.get("USERS", "1000000"))
 TASKS = 10
 
 
@@ -103,7 +103,7 @@ def grid(folder: Path) -> None:
     """The same cells on as many workers of either engine: a short grid, and a published one."""
     grids = {
         f"{SEEDS} short cells": ("--methods", "oracle", "--seeds", SEEDS, "--samples", 2),
-        "all methods on the digits": ("--asked", "last", "--seeds", 5, "--samples", 5),
+        "all methods on the digits": ("--evaluate-after", "last", "--seeds", 5, "--samples", 5),
     }
     for name, options in grids.items():
 

@@ -1,6 +1,6 @@
 """Off-policy updates a second: ours, and the same update in plain PyTorch, in one run.
 
-    python timings/rl_updates.py
+    python timings/rl_updates.py [--turns 12] [--rounds 10]
 
 An update is one step of both critics on a batch of 128 rows for an ant (27 observations, 8 actions,
 networks of 128-128), its share of sampling, targets and moving targets, and half a step of the
@@ -9,6 +9,7 @@ policy, which moves every second update. The two take turns, so that a busy mach
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 
@@ -25,7 +26,6 @@ from ibcl.rl.twin_delayed import TwinDelayed, TwinDelayedSearch
 from ibcl.rl.variational import Objective, Variational
 
 FEATURES, ACTIONS, ROWS = 27, 8, 20_000
-TURNS, ROUNDS = 12, 10
 
 
 class PlainTorch:
@@ -110,14 +110,18 @@ def cpu_seconds(work: object, times: int) -> float:
 
 def main() -> None:
     """Print both times and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=10)
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     threadpool_limits(1, user_api="blas")
     rng = np.random.default_rng(0)
     settings = TwinDelayed(critic_warm_up=0)
     policy = Policy(FEATURES, ACTIONS, hidden=(128, 128), squashed=True)
     search = TwinDelayedSearch(settings, policy, objectives=2, seed=0)
-    # Features, actions, three rewards with departure, following, discount, terminal, place.
-    rows = rng.standard_normal((ROWS, 2 * FEATURES + ACTIONS + 9 + 3)).astype(np.float32)
+    # Features, actions, two rewards a step, following, discount, terminal, mixing coefficient.
+    rows = rng.standard_normal((ROWS, 2 * FEATURES + ACTIONS + 6 + 3)).astype(np.float32)
     rows[:, FEATURES : FEATURES + ACTIONS] = rng.uniform(-1, 1, (ROWS, ACTIONS))
     rows[:, -3], rows[:, -2], rows[:, -1] = 0.9, 0.0, 1.0
     search.replay.add(rows)
@@ -126,17 +130,17 @@ def main() -> None:
     objective = Objective(np.array([0.5, 0.5], np.float32), q.copy(), kl_weight=1e-6)
     search.prepare(q)
 
-    columns = np.split(rows, np.cumsum([FEATURES, ACTIONS, 1, 8, FEATURES, 1]), axis=1)
+    columns = np.split(rows, np.cumsum([FEATURES, ACTIONS, 1, 5, FEATURES, 1]), axis=1)
     plain = PlainTorch([torch.tensor(columns[i]) for i in (0, 1, 2, 4, 5)], settings)
 
     ours, theirs = [], []
-    for _ in range(TURNS):
-        ours.append(cpu_seconds(lambda: search.learn(q, objective, None, rng), ROUNDS))
-        theirs.append(cpu_seconds(plain.update, ROUNDS * settings.updates))
+    for _ in range(arguments.turns):
+        ours.append(cpu_seconds(lambda: search.learn(q, objective, None, rng), arguments.rounds))
+        theirs.append(cpu_seconds(plain.update, arguments.rounds * settings.updates))
     table = Table(title=f"Updates, load average {os.getloadavg()[0]:.1f}, one thread")
     for column in ("update", "ms, best", "ms, median", "updates a CPU-second"):
         table.add_column(column, justify="right")
-    count = ROUNDS * settings.updates
+    count = arguments.rounds * settings.updates
     for name, seconds in (("plain PyTorch", theirs), ("ours", ours)):
         best, median = min(seconds) / count, float(np.median(seconds)) / count
         table.add_row(name, f"{1e3 * best:.2f}", f"{1e3 * median:.2f}", f"{1 / median:,.0f}")

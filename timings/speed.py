@@ -1,6 +1,7 @@
 """How fast: ratios of two things measured in the same run, on one thread.
 
     make speed
+    python timings/speed.py [--json] [--quick]
 
 Times on a shared machine are noisy, so what counts is the processor time of this process, the two
 sides of every ratio are measured in turns, each side's fastest of several rounds is taken, and the
@@ -9,9 +10,9 @@ machine's load is printed beside the table.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 
@@ -24,6 +25,8 @@ import ibcl
 from ibcl.inference.mean_field import MeanFieldVI, _Optimisation
 from ibcl.likelihoods import Bernoulli
 from ibcl.networks import FlatNetwork, linear, mlp
+from ibcl.settings import Settings
+from ibcl.state import State
 from ibcl.tasks import TaskData
 
 INPUTS, HIDDEN, BATCH, SAMPLES = 512, 64, 32, 1000
@@ -39,7 +42,7 @@ def seconds(function: Callable[[], object], repeat: int) -> float:
 
 
 def in_turns(
-    left: Callable[[], object], right: Callable[[], object], repeat: int = 1, rounds: int = 9
+    left: Callable[[], object], right: Callable[[], object], repeat: int, rounds: int
 ) -> tuple[float, float]:
     """Fastest time of each side over several rounds, the sides taking turns."""
     left(), right()
@@ -70,7 +73,7 @@ def mean_field_update(priors: int) -> Callable[[], object]:
     generator = torch.Generator().manual_seed(0)
     state.start(network.initial_parameters(generator).expand(shape), torch.full(shape, 0.05))
     x, y = X[:BATCH], Y[:BATCH]
-    return lambda: state.step(x, y, 1e-3, generator)
+    return lambda: state.step(x, y, None, 1e-3, generator)
 
 
 def pyro_update() -> Callable[[], object]:
@@ -109,18 +112,31 @@ def dense_inference() -> Callable[[], object]:
 
 
 def knowledge_of_ten_tasks() -> ibcl.IBCL:
-    learner = ibcl.IBCL(mlp(INPUTS, hidden=HIDDEN), d=0)
+    network = FlatNetwork(mlp(INPUTS, hidden=HIDDEN))
     generator = torch.Generator().manual_seed(0)
-    dimension = learner.network.dimension
+    shape = (network.dimension,)
+    prior = ibcl.DiagonalGaussian(torch.zeros(shape), torch.full(shape, 2.5))
+    knowledge = ibcl.KnowledgeBase([prior], d=0.0, independent=False)
     for task in range(10):
-        mean = torch.randn(dimension, generator=generator)
-        std = 0.01 + torch.rand(dimension, generator=generator)
-        learner.knowledge.add(f"task {task}", [ibcl.DiagonalGaussian(mean, std)])
-    learner.likelihood = Bernoulli()
-    return learner
+        mean = torch.randn(shape, generator=generator)
+        std = 0.01 + torch.rand(shape, generator=generator)
+        knowledge.add(f"task {task}", [ibcl.DiagonalGaussian(mean, std)])
+    settled = Settings(
+        (prior,), MeanFieldVI(), "wasserstein", 0.0, likelihood=Bernoulli(), independent=False
+    )
+    return ibcl.IBCL.from_state(State(network, knowledge, settled, settled))
 
 
-def measure() -> list[dict[str, object]]:
+def measure(quick: bool) -> list[dict[str, object]]:
+    """Measure everything.
+
+    Parameters
+    ----------
+    quick
+        Once each and in small, to see that it runs; the figures then mean nothing.
+    """
+    repeat, rounds, few_rounds = (1, 1, 1) if quick else (40, 9, 3)
+    updates, users = (5, 512) if quick else (1000, 10_000)
     rows: list[dict[str, object]] = []
 
     def add(what: str, value: float, unit: str, target: str, reached: bool) -> None:
@@ -128,16 +144,18 @@ def measure() -> list[dict[str, object]]:
             {"what": what, "measured": value, "unit": unit, "target": target, "reached": reached}
         )
 
-    ours, pyro = in_turns(mean_field_update(1), pyro_update(), repeat=40)
+    ours, pyro = in_turns(mean_field_update(1), pyro_update(), repeat, rounds)
     add("one MeanFieldVI update: Pyro's SVI takes", pyro / ours, "x", ">= 8", pyro / ours >= 8)
-    ours, plain = in_turns(mean_field_update(1), deterministic_update(), repeat=60)
+    ours, plain = in_turns(mean_field_update(1), deterministic_update(), repeat, rounds)
     add(
         "one MeanFieldVI update / one Adam update", ours / plain, "x", "<= 2.5", ours <= 2.5 * plain
     )
-    seven, one = in_turns(mean_field_update(7), mean_field_update(1), repeat=40)
+    seven, one = in_turns(mean_field_update(7), mean_field_update(1), repeat, rounds)
     add("one update of m = 7 priors / m = 1", seven / one, "x", "<= 5", seven <= 5 * one)
     update = deterministic_update()
-    dense, adam = in_turns(dense_inference(), lambda: [update() for _ in range(1000)], rounds=3)
+    dense, adam = in_turns(
+        dense_inference(), lambda: [update() for _ in range(updates)], 1, few_rounds
+    )
     add(
         "DenseVI, 1,000 x 512 / 1,000 Adam updates",
         dense / adam,
@@ -147,7 +165,7 @@ def measure() -> list[dict[str, object]]:
     )
 
     learner = knowledge_of_ten_tasks()
-    preferences = ibcl.sample_preferences(10, 10_000)
+    preferences = ibcl.sample_preferences(10, users)
     stacked = learner.knowledge.stacked_means.reshape(10, -1)
     weights = torch.as_tensor(preferences, dtype=torch.float32)
 
@@ -159,7 +177,7 @@ def measure() -> list[dict[str, object]]:
         for begin in range(0, len(weights), 256):
             weights[begin : begin + 256] @ stacked
 
-    ours, bare = in_turns(generate, product, rounds=3)
+    ours, bare = in_turns(generate, product, 1, few_rounds)
     add(
         "10,000 preferences to models / bare product",
         ours / bare,
@@ -168,17 +186,22 @@ def measure() -> list[dict[str, object]]:
         ours <= 1.5 * bare,
     )
     preference = dict(zip(learner.tasks, preferences[0], strict=True))
-    single = min(seconds(lambda: learner.model(preference), 50) for _ in range(5)) * 1e3
+    times = [seconds(lambda: learner.model(preference), repeat) for _ in range(few_rounds)]
+    single = min(times) * 1e3
     add("one learner.model(preference), wasserstein", single, "ms", "< 1", single < 1)
     return rows
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print figures for programs")
+    parser.add_argument("--quick", action="store_true", help="only see that it runs")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     before = os.getloadavg()[0]
-    rows = measure()
+    rows = measure(arguments.quick)
     load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
-    if "--json" in sys.argv[1:]:
+    if arguments.json:
         print(json.dumps({"load": load, "rows": rows}, indent=2))
         return
     title = f"512-64-1, batch 32, float32, one thread; {load}"

@@ -69,8 +69,8 @@ def compare(
         nonlocal blocks
         blocks = sum(1 for _ in learner.predict_blocks(block, preferences, numbers=NUMBERS))
 
-    scores = learner.view.input_scores(block)
-    members = learner.view.task_means(block)
+    answers = learner.state.predictives.answers(learner.state.features(block))
+    scores, members = answers.densities, answers.of_tasks
     shifted = torch.exp(scores - scores.amax(1, keepdim=True)).T
     numerator = (shifted[:, :, None] * members).reshape(TASKS, -1).float()
     denominator = shifted.float().contiguous()
@@ -89,7 +89,7 @@ def compare(
 
 def check(learner: ibcl.IBCL, block: torch.Tensor, preferences: np.ndarray) -> None:
     """Compare some of the answers with single models."""
-    chosen = preferences[:: len(preferences) // 5]
+    chosen = preferences[:: max(1, len(preferences) // 5)]
     found = learner.predict_many(block, chosen)
     for preference, answers in zip(chosen, found, strict=True):
         expected = learner.model(preference).predict_proba(block)

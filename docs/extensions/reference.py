@@ -1,4 +1,4 @@
-"""The pages of the reference: one a module, and one for each of its public names.
+"""The pages of the reference: one per module, and one for each of its public names.
 
 What is public is what the modules say: ``__all__``, or else what a module defines itself without a
 leading underscore. A name that `ibcl` itself offers is described there and nowhere else.
@@ -16,7 +16,9 @@ GROUPS = {
     "The library": [
         "ibcl",
         "ibcl.networks",
-        "ibcl.choices",
+        "ibcl.settings",
+        "ibcl.defaults",
+        "ibcl.state",
         "ibcl.preference",
         "ibcl.tasks",
         "ibcl.knowledge",
@@ -29,17 +31,18 @@ GROUPS = {
         "ibcl.inference",
     ],
     "From a preference to a model": [
+        "ibcl.predictive",
         "ibcl.pooling",
-        "ibcl.gates",
-        "ibcl.moments",
+        "ibcl.routing",
         "ibcl.model",
-        "ibcl.revision",
+        "ibcl.conformal",
+        "ibcl.merging",
     ],
     "Front doors": ["ibcl.encoding", "ibcl.tabular", "ibcl.serve"],
     "Experiments": [
         "ibcl.experiments.methods",
         "ibcl.experiments.benchmarks",
-        "ibcl.experiments.engine",
+        "ibcl.engines",
         "ibcl.experiments.evaluation.metrics",
         "ibcl.rl",
     ],

@@ -35,8 +35,7 @@ logging.getLogger("ibcl").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     __version__: str
-    from ibcl import networks
-    from ibcl.estimator import IBCLClassifier, IBCLRegressor
+    from ibcl import likelihoods, networks, pooling, rl, tabular
     from ibcl.gaussians import (
         BlockDiagonalGaussian,
         DenseGaussian,
@@ -44,23 +43,22 @@ if TYPE_CHECKING:
         LowRankGaussian,
     )
     from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
-    from ibcl.inferred_preference import InferredPreference
-    from ibcl.knowledge import KnowledgeBase
-    from ibcl.learner import IBCL
+    from ibcl.knowledge import EvidenceWarning, KnowledgeBase
+    from ibcl.learner import IBCL, load
     from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest, Poisson
+    from ibcl.merging import merge
     from ibcl.mixture import Mixture
-    from ibcl.model import Model
-    from ibcl.pooling import EvidenceWarning, Routed, pool
-    from ibcl.preference import Preference, sample_preferences
+    from ibcl.model import Model, load_model
+    from ibcl.pooling import PoolingRule, Routed, RoutedEvidence, pool
+    from ibcl.preference import InferredPreference, Preference, sample_preferences
     from ibcl.region import HighestDensityRegion
-    from ibcl.revision import merge
-    from ibcl.store import StoreError, load, load_model
+    from ibcl.sklearn import IBCLClassifier, IBCLRegressor
+    from ibcl.store import StoreError
     from ibcl.uncertainty import expected_calibration_error
 else:
     # Importing torch or scikit-learn takes seconds, which `ibcl --help` need not wait for: every
     # name is imported from its home when it is first asked for.
     _HOMES = {
-        "estimator": ("IBCLClassifier", "IBCLRegressor"),
         "gaussians": (
             "BlockDiagonalGaussian",
             "DenseGaussian",
@@ -69,22 +67,25 @@ else:
         ),
         "mixture": ("Mixture",),
         "inference": ("DenseVI", "MeanFieldVI", "OneVsRestVI"),
-        "knowledge": ("KnowledgeBase",),
-        "learner": ("IBCL",),
-        "inferred_preference": ("InferredPreference",),
+        "knowledge": ("EvidenceWarning", "KnowledgeBase"),
+        "learner": ("IBCL", "load"),
         "likelihoods": ("Bernoulli", "Categorical", "Normal", "OneVsRest", "Poisson"),
-        "model": ("Model",),
-        "pooling": ("EvidenceWarning", "Routed", "pool"),
-        "preference": ("Preference", "sample_preferences"),
+        "merging": ("merge",),
+        "model": ("Model", "load_model"),
+        "pooling": ("PoolingRule", "Routed", "RoutedEvidence", "pool"),
+        "preference": ("InferredPreference", "Preference", "sample_preferences"),
         "region": ("HighestDensityRegion",),
-        "revision": ("merge",),
-        "store": ("StoreError", "load", "load_model"),
+        "sklearn": ("IBCLClassifier", "IBCLRegressor"),
+        "store": ("StoreError",),
         "uncertainty": ("expected_calibration_error",),
     }
 
+    # Packages that documents name, such as ibcl.likelihoods.register.
+    _ROOMS = ("likelihoods", "networks", "pooling", "rl", "tabular")
+
     def __getattr__(name: str) -> object:
-        if name == "networks":
-            return import_module("ibcl.networks")
+        if name in _ROOMS:
+            return import_module(f"ibcl.{name}")
         if name == "__version__":
             return version("ibcl")
         for home, names in _HOMES.items():
@@ -121,14 +122,20 @@ __all__ = [
     "OneVsRest",
     "OneVsRestVI",
     "Poisson",
+    "PoolingRule",
     "Preference",
     "Routed",
+    "RoutedEvidence",
     "StoreError",
     "expected_calibration_error",
+    "likelihoods",
     "load",
     "load_model",
     "merge",
     "networks",
     "pool",
+    "pooling",
+    "rl",
     "sample_preferences",
+    "tabular",
 ]

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ibcl.names import printable
-from ibcl.snapshot import Snapshot
+from ibcl.state import State
 
 MARK = "<!-- Written by ibcl whenever this is saved. Without this line it is left alone. -->"
 LICENCE, MEASURED = "licence", "measured"
@@ -38,9 +38,9 @@ _SPECIAL = str.maketrans(
 )
 
 
-def knowledge_card(snapshot: Snapshot) -> str:
+def knowledge_card(state: State, metadata: Mapping[str, Any]) -> str:
     """Return the card of what a learner knows."""
-    knowledge = snapshot.view.knowledge
+    knowledge = state.knowledge
     tasks = [
         (
             record.name,
@@ -58,7 +58,7 @@ def knowledge_card(snapshot: Snapshot) -> str:
         f"ibcl {version('ibcl')}.",
         "## What was learnt",
         _table(("task", "samples", "updates", "posteriors of its own"), tasks),
-        *_details(settings(snapshot), snapshot.choices, snapshot.metadata),
+        *_details(settings(state), state.reasons, metadata),
     )
 
 
@@ -86,32 +86,30 @@ def model_card(preference: Mapping[str, float], provenance: Mapping[str, Any]) -
     )
 
 
-def settings(snapshot: Snapshot) -> dict[str, Any]:
+def settings(state: State) -> dict[str, Any]:
     """Return the settings of a learner by name, for people.
 
     Examples
     --------
     >>> import ibcl
     >>> learner = ibcl.IBCL(ibcl.networks.linear(4), seed=7)
-    >>> found = settings(learner.snapshot())
+    >>> found = settings(learner.state)
     >>> found["network kind"], found["parameters"], found["seed"], found["pooling"]
     ('linear', 5, 7, None)
     """
-    view, given = snapshot.view, snapshot.given
-    knowledge, encoder = view.knowledge, view.encoder
-    learnt = bool(knowledge.records)
-    network = view.network.specification or {"kind": "custom"}
+    knowledge, encoder, settled = state.knowledge, state.encoder, state.settings
+    network = state.network.specification or {"kind": "custom"}
     facts: dict[str, Any] = {
         **{f"network {name}": value for name, value in network.items()},
         "parameters": knowledge.dimension,
-        "inference": None if snapshot.inference is None else repr(snapshot.inference),
-        "likelihood": repr(view.likelihood or given.likelihood),
-        "pooling": view.pooling_name if learnt or given.pooling is not None else None,
+        "inference": None if state.inference is None else repr(state.inference),
+        "likelihood": repr(state.likelihood if state.learnt else settled.likelihood),
+        "pooling": None if state.rule is None else state.rule.name,
         "priors": len(knowledge.priors),
-        "tasks learnt": "one after another" if knowledge.continual else "isolated",
+        "tasks": "independent" if knowledge.independent else "each learnt from the one before",
         "d": knowledge.d,
-        "alpha": view.alpha,
-        "seed": view.seed,
+        "alpha": settled.alpha,
+        "seed": settled.seed,
     }
     if encoder is not None:
         columns = getattr(encoder, "columns", ())

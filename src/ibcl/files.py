@@ -7,6 +7,7 @@ Whatever fails, the old file stands and nothing stays beside it.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -14,6 +15,7 @@ import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -21,14 +23,14 @@ from typing import Final
 from ibcl.errors import ExistsError, StoreError, reason
 
 UNSAFE = "IBCL_UNSAFE_FILES"
-"""Environment variable: 1 saves where a file system has no locks or cannot sync folders."""
+"""Environment variable: 1 saves where a file system cannot make files and renames last."""
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK})
 """What file systems answer that cannot do something at all."""
 MANIFEST = "manifest.json"
 KNOWLEDGE_BASE: Final = "ibcl knowledge base"
 """What a knowledge base's manifest says it is."""
 
-_TEMPORARY = re.compile(r"\.ibcl-[0-9a-f]{32}\.tmp(\..*)?", re.DOTALL)
+_TEMPORARY = re.compile(r"\.ibcl-[0-9a-f]{32}\.(tmp(\..*)?|claim)", re.DOTALL)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -98,11 +100,30 @@ def put(target: Path, data: bytes, overwrite: bool = True) -> None:
     """Write and rename, for callers that make the folder itself last."""
     with _beside(target, overwrite) as (descriptor, _):
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
+            _write(descriptor, data)
         finally:
             os.close(descriptor)
+
+
+def put_new(path: Path, data: bytes) -> None:
+    """Write a file of a name that nobody reads yet, so that no rename is needed; whole or gone."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
+    try:
+        try:
+            _write(descriptor, data)
+            _sync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 @contextmanager
@@ -156,12 +177,18 @@ def _sync_file(path: Path) -> None:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise StoreError(f"{path} was replaced by something else while it was written.")
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    """Make what was written to a file or folder last, where the system can."""
+    try:
         os.fsync(descriptor)
     except OSError as error:
         if not (unsafe() and error.errno in UNSUPPORTED):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _rename(temporary: Path, target: Path, overwrite: bool) -> None:
@@ -207,16 +234,13 @@ def sync_folder(folder: Path) -> None:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if not (unsafe() and error.errno in UNSUPPORTED):
-            raise
+        _sync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def unsafe() -> bool:
-    """Tell whether the user accepts file systems without locks and lasting renames."""
+    """Tell whether the user accepts file systems without lasting renames."""
     return os.environ.get(UNSAFE) == "1"
 
 
@@ -233,16 +257,28 @@ def is_temporary(name: str) -> bool:
 
 def read_regular(path: Path, largest: int) -> bytes:
     """Read a plain file of bounded size; never waits on a pipe or a device."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise StoreError(f"{path} is not a plain file.")
-        if status.st_size > largest:
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
             raise StoreError(
-                f"{path} is damaged: it has {status.st_size} bytes, at most {largest} are expected."
+                f"{path} is damaged: it has {size} bytes, at most {largest} are expected."
             )
         return file.read(largest + 1)
+
+
+def hash_regular(path: Path) -> str:
+    """Return the SHA-256 of a plain file of any size; never waits on a pipe or a device."""
+    with _opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StoreError(f"{path} is not a plain file.")
+        yield file
 
 
 def refuse_inside_knowledge_base(target: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,27 +17,53 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl.choices import Choices, Given, as_priors, as_rule, as_tuple
+from ibcl import cards, store
+from ibcl.conformal import Calibration, Guarantee
+from ibcl.coverage import Coverage
+from ibcl.deprecation import independent_from
 from ibcl.encoding import Encoder
 from ibcl.errors import StoreError
+from ibcl.experts import ExpertPart, as_expert
 from ibcl.files import path_text
 from ibcl.gaussians import Gaussian
-from ibcl.generation import make_model
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
-from ibcl.inferred_preference import InferredPreference, infer_proportions
-from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.learning import infer, moments_of, read, settle
+from ibcl.knowledge import (
+    KnowledgeBase,
+    Parts,
+    TaskRecord,
+    adopted,
+    forget,
+    replace_task,
+    same_gaussians,
+    scaled,
+)
+from ibcl.learning import (
+    as_kept,
+    calibration_of,
+    choose,
+    empty_knowledge,
+    fit_expert,
+    infer,
+    moments_of,
+    parts_of,
+    prepare,
+    read,
+    set_aside,
+)
 from ibcl.likelihoods import LIKELIHOODS, Likelihood
-from ibcl.many import predict_blocks
 from ibcl.model import Model
-from ibcl.moments import Moments
 from ibcl.names import printable
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import Routed, split_weights
-from ibcl.preference import preference_matrix
-from ibcl.snapshot import Snapshot
-from ibcl.tasks import TaskData
-from ibcl.view import View
+from ibcl.pooling import PoolingRule, pooling_rule, split_weights, with_memory
+from ibcl.preference import (
+    InferredPreference,
+    Preference,
+    infer_proportions,
+    preference_matrix,
+)
+from ibcl.routing import Moments
+from ibcl.settings import Settings, check_setting
+from ibcl.state import State
 
 log = logging.getLogger("ibcl")
 
@@ -48,13 +75,6 @@ class ModelBlock(NamedTuple):
     thetas: Tensor
 
 
-class _State(NamedTuple):
-    """What is published at once, so that no thread sees half of it."""
-
-    view: View
-    choices: Choices | None
-
-
 class IBCL:
     """Imprecise Bayesian continual learning.
 
@@ -62,34 +82,45 @@ class IBCL:
     never wait; whatever changes the learner waits for its turn.
 
     What is None is chosen when the first task is learnt, for the network and the data it is given
-    (`ibcl.choices`); `choices` then says what and why. `as_in_paper` is the paper's setting.
+    (`ibcl.defaults`); `choices` then says what and why. `as_in_paper` is the paper's setting.
 
     Parameters
     ----------
     network
         Any `torch.nn.Module`, or a head of `ibcl.networks`.
     priors
-        The m priors: standard deviations of zero-mean Gaussians, or Gaussians.
+        The m priors: standard deviations of Gaussians around zero (of a trained
+        module, around its weights), or Gaussians.
     inference
         `MeanFieldVI` for any network, `DenseVI` for heads linear in their parameters.
     pooling
         ``"routed"`` (the most accurate), ``"evidence"``, ``"wasserstein"`` (the paper's) or
-        ``"mixture"``; or `Routed` with settings of its own.
+        ``"mixture"``; or a rule with settings of its own, such as `RoutedEvidence`.
     d
-        Posteriors within this distance (W2/√D) of a stored one are not stored again.
+        The distance threshold: posteriors within it (W2/√D) of a stored one are not stored again.
     alpha
         The highest density region has the credibility 1 − alpha: that mass of q_w.
     seed
         Fixes everything random.
     likelihood
         ``"auto"`` chooses by the first task's labels; or ``"bernoulli"``, ``"categorical"``,
-        ``"one_vs_rest"``, ``"gaussian"``, ``"poisson"``, or an object of `ibcl.likelihoods`, such
+        ``"one_vs_rest"``, ``"normal"``, ``"poisson"``, or an object of `ibcl.likelihoods`, such
         as ``Normal(noise=0.1)``.
-    continual
-        False learns every task from the initial priors, not from the previous task's posteriors.
+    independent
+        True learns every task from the initial priors, not from the previous task's posteriors.
     task_incremental
         The largest number of tasks, if the network is to be told which task an input is from: a
         one-hot task id is appended to x, so the network needs as many inputs more.
+    calibration
+        How many rows of every task (or which share, below 1) to hold out and keep, in half
+        precision, for prediction sets (`Model.predict_set`); none where None.
+    memory
+        What is kept of a task: ``"compact"``, ``"exact"`` or a number of bytes; see
+        `RoutedEvidence`.
+    expert
+        What answers for a task in place of its head, behind the same gate: an estimator of
+        scikit-learn, an `ibcl.experts.Expert`, or ``"auto"``, each task's better one of gradient
+        boosting and its own head on held-out rows.
     autosave
         A folder to save to whenever a task has been learnt or forgotten.
     encoder
@@ -112,47 +143,65 @@ class IBCL:
     'DenseVI(...), since the network is linear in its parameters'
     """
 
+    autosave: Path | None
+
     def __init__(
         self,
         network: nn.Module,
         priors: Sequence[float | Gaussian] | None = None,
         inference: Inference | None = None,
-        pooling: str | Routed | None = None,
+        pooling: str | PoolingRule | None = None,
         d: float | None = None,
         alpha: float = 0.01,
         seed: int = 0,
         *,
         likelihood: str | Likelihood = "auto",
-        continual: bool | None = None,
+        independent: bool | None = None,
         task_incremental: int | None = None,
+        calibration: float | None = None,
+        expert: Any = None,
         autosave: str | PathLike[str] | None = None,
         encoder: Encoder | None = None,
+        memory: str | int | None = None,
         device: str | torch.device | None = None,
+        continual: bool | None = None,
     ) -> None:
-        if not isinstance(alpha, int | float | np.number) or not 0 < alpha < 1:
-            raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
-        if not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**64:
-            raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
-        named = isinstance(likelihood, str) and likelihood in ("auto", *LIKELIHOODS)
-        if not named and not isinstance(likelihood, Likelihood):
-            raise ValueError(
-                f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
-            )
         if encoder is not None and not isinstance(encoder, Encoder):
             raise ValueError(
                 f"encoder must be one such as ibcl.tabular.Schema, not {type(encoder).__name__}."
             )
-        flat = FlatNetwork(network, device)
-        self.given = Given(
-            as_tuple(priors),
+        independent = independent_from(continual, independent)
+        check_setting(Settings, "memory", memory)
+        if memory is not None:
+            pooling = with_memory(pooling, memory)
+        given = Settings(
+            priors,  # type: ignore[arg-type]
             inference,
             pooling,
             d,
-            continual,
+            alpha,
+            seed,
             likelihood,
+            independent,
             task_incremental,
+            calibration,
+            memory,
+            None if expert is None else as_expert(expert),
         )
-        """What the user settled; None where it was left open."""
+        if pooling is not None:
+            pooling_rule(pooling)
+        named = isinstance(likelihood, str) and (likelihood == "auto" or likelihood in LIKELIHOODS)
+        if not named and not isinstance(likelihood, Likelihood):
+            raise ValueError(
+                f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
+            )
+        flat = FlatNetwork(network, device)
+        self._begin(State(flat, empty_knowledge(given, flat), given, encoder=encoder))
+        if autosave is not None:
+            self.autosave = Path(path_text(autosave))
+            self._check_autosave()
+
+    def _begin(self, state: State) -> None:
         self.metadata: dict[str, Any] = {}
         """Anything JSON can hold, kept with the learner on disk."""
         self.storage = "exact"
@@ -160,18 +209,8 @@ class IBCL:
         self.revisions: dict[Path, str] = {}
         """The revision last read from or written to each folder; see `ibcl.store`."""
         self._writing = threading.RLock()
-        rule, name = as_rule(Routed() if pooling is None else pooling)
-        knowledge = KnowledgeBase(
-            as_priors(self.given.priors or (1.0,), flat),
-            0.0 if d is None else d,
-            bool(continual),
-        )
-        view = View(
-            flat, knowledge, None, rule, name, float(alpha), int(seed), task_incremental, encoder
-        )
-        self._state = _State(view, None)
-        self.autosave = None if autosave is None else Path(path_text(autosave))
-        self._check_autosave()
+        self._state = state
+        self.autosave = None
 
     @classmethod
     def as_in_paper(cls, network: nn.Module, seed: int = 0, **settings: Any) -> Self:
@@ -188,7 +227,7 @@ class IBCL:
             "inference": MeanFieldVI(),
             "pooling": "wasserstein",
             "d": 0.012,
-            "continual": True,
+            "independent": False,
         }
         return cls(network, seed=seed, **(paper | settings))
 
@@ -202,20 +241,32 @@ class IBCL:
         vars(self).update(state)
         self._writing = threading.RLock()
 
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """Make a learner that knows and does what another one did at one moment."""
+        learner = cls.__new__(cls)
+        learner._begin(state)
+        return learner
+
     @property
-    def view(self) -> View:
-        """All that models are made from, as it is now; it never changes."""
-        return self._state.view
+    def state(self) -> State:
+        """All that it knows and how it answers, as it is now; it never changes."""
+        return self._state
+
+    @property
+    def given(self) -> Settings:
+        """What the user settled; None where it was left open."""
+        return self._state.given
 
     @property
     def network(self) -> FlatNetwork:
         """The network, as a function of its flat parameters."""
-        return self.view.network
+        return self._state.network
 
     @property
     def knowledge(self) -> KnowledgeBase:
         """What is known of the tasks learnt so far; a later task makes another one."""
-        return self.view.knowledge
+        return self._state.knowledge
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -225,45 +276,43 @@ class IBCL:
     @property
     def likelihood(self) -> str | Likelihood:
         """The likelihood, or what it will be chosen by."""
-        return self.view.likelihood or self.given.likelihood
+        return self._state.likelihood if self._state.learnt else self._state.settings.likelihood
 
     @property
     def inference(self) -> Inference | None:
         """The inference method; None while it is open."""
-        choices = self._state.choices
-        return self.given.inference if choices is None else choices.inference
+        return self._state.inference
 
     @property
     def pooling(self) -> str | None:
         """Name of the pooling rule; None while it is open."""
-        settled = self._state.choices is not None or self.given.pooling is not None
-        return self.view.pooling_name if settled else None
+        rule = self._state.rule
+        return None if rule is None else rule.name
 
     @property
     def alpha(self) -> float:
         """1 − the credibility of regions."""
-        return self.view.alpha
+        return float(self.given.alpha)
 
     @property
     def seed(self) -> int:
         """Seed of everything random."""
-        return self.view.seed
+        return int(self.given.seed)
 
     @property
     def task_incremental(self) -> int | None:
         """The largest number of tasks, if the network is told them."""
-        return self.view.task_incremental
+        return self.given.task_incremental
 
     @property
     def encoder(self) -> Encoder | None:
         """What turns a user's rows into inputs."""
-        return self.view.encoder
+        return self._state.encoder
 
     @property
     def choices(self) -> dict[str, str]:
         """What was left open: what was chosen for it, and why; empty before the first task."""
-        choices = self._state.choices
-        return {} if choices is None else dict(choices.reasons)
+        return dict(self._state.reasons)
 
     def learn(
         self,
@@ -294,21 +343,26 @@ class IBCL:
             name = self._next_name() if task is None else task
             self.knowledge.check_new(name)
             self._check_autosave()
-            choices, data = self._prepared(x, y, name, sample_weight)
-            knowledge = copy.copy(self.knowledge)
-            if not knowledge.records:
-                knowledge = KnowledgeBase(choices.priors, choices.d, choices.continual)
-            chained = knowledge.continual and bool(knowledge.records)
-            priors = knowledge.next_priors()
-            result = infer(self.view, choices, priors, data, name, validation, chained, progress)
+            state, data = prepare(self._state, x, y, name, sample_weight)
+            data, parts = set_aside(state, data, len(self.tasks))
+            knowledge = copy.copy(state.knowledge)
+            chained = not knowledge.independent and bool(knowledge.records)
+            scale, noise = choose(state, data, chained)
+            priors = knowledge.next_priors(scale)
+            result = infer(state, priors, data, name, validation, chained, progress, noise)
+            result = as_kept(state, result, priors)
+            parts = {**parts, **fit_expert(state, priors, data, name, noise)}
             record = knowledge.add(
                 name,
                 result.posteriors,
                 samples=data.size,
                 updates=result.updates,
-                moments=moments_of(self.network, choices, data, result),
+                moments=moments_of(state, data, result),
+                parts={**parts_of(state, data, result), **parts},
+                scale=scale,
+                noise=noise,
             )
-            self._publish(knowledge, choices)
+            self._publish(replace(state, knowledge=knowledge))
         _log_learnt(record)
         return record
 
@@ -329,17 +383,33 @@ class IBCL:
         ----------
         task
             Its name; the last task's without one. It must be one that no later task was learnt
-            from: any task where tasks are learnt apart, else the last.
+            from: any task where tasks are independent, else the last.
         """
         with self._writing:
             name = self.tasks[-1] if task is None and self.tasks else str(task)
             before = self.knowledge.record(name)
-            choices, data = self._prepared(x, y, name, sample_weight)
+            number = self.tasks.index(name)
+            if ExpertPart.kind in self.knowledge.parts[number]:
+                raise ValueError(
+                    f"Task {name!r} has an expert, which cannot take further batches; learn all "
+                    "its rows anew with replace."
+                )
+            state, data = prepare(self._state, x, y, name, sample_weight)
+            known = self.knowledge.parts[number].get(Calibration.kind)
+            earlier = known if isinstance(known, Calibration) else None
+            data, parts = set_aside(state, data, before.samples, earlier)
             priors = self.knowledge.extremes(name)
-            result = infer(self.view, choices, priors, data, name, None, True, progress)
-            kept = self.knowledge.moments[self.tasks.index(name)]
-            both = None if kept is None else moments_of(self.network, choices, data, result, kept)
-            return self._replace(name, result, before.samples + data.size, both, before.updates)
+            result = infer(state, priors, data, name, None, True, progress, before.noise)
+            result = as_kept(state, result, self._priors_of(name))
+            kept, held = self.knowledge.moments[number], self.knowledge.parts[number]
+            record = replace(
+                before,
+                samples=before.samples + data.size,
+                updates=before.updates + result.updates,
+            )
+            moments = None if kept is None else moments_of(state, data, result, kept)
+            found = {**parts_of(state, data, result, held), **parts}
+            return self._replace(record, result, moments, found)
 
     def replace(
         self,
@@ -362,44 +432,55 @@ class IBCL:
             raise ValueError("Say with task= which task to learn anew.")
         with self._writing:
             record = self.knowledge.record(str(task))
-            choices, data = self._prepared(x, y, record.name, sample_weight)
-            priors = tuple(
-                self.knowledge.prior_of(record.name, index)
-                for index in range(len(self.knowledge.priors))
-            )
+            state, data = prepare(self._state, x, y, record.name, sample_weight)
+            data, parts = set_aside(state, data, self.tasks.index(record.name))
             chained = any(prior is not None for prior in record.priors)
-            result = infer(
-                self.view, choices, priors, data, record.name, validation, chained, progress
+            scale, noise = choose(state, data, chained)
+            priors = self._priors_of(record.name)
+            if not chained:
+                priors = tuple(scaled(prior, scale) for prior in self.knowledge.priors)
+            result = infer(state, priors, data, record.name, validation, chained, progress, noise)
+            result = as_kept(state, result, priors)
+            anew = replace(
+                record,
+                samples=data.size,
+                updates=result.updates,
+                scale=scale,
+                noise=noise,
             )
-            moments = moments_of(self.network, choices, data, result)
-            return self._replace(record.name, result, data.size, moments)
+            moments = moments_of(state, data, result)
+            own = fit_expert(state, priors, data, record.name, noise)
+            found = {**parts_of(state, data, result), **parts, **own}
+            return self._replace(anew, result, moments, found)
+
+    def _priors_of(self, task: str) -> tuple[Gaussian, ...]:
+        """Return the priors that a task was learnt from."""
+        known = self.knowledge
+        return tuple(known.prior_of(task, index) for index in range(len(known.priors)))
 
     def _replace(
-        self,
-        task: str,
-        result: InferenceResult,
-        samples: int,
-        moments: Moments | None,
-        updates: int = 0,
+        self, record: TaskRecord, result: InferenceResult, moments: Moments | None, parts: Parts
     ) -> TaskRecord:
-        from ibcl import revision
-
+        """Put what was learnt in the place of what the task of this record was."""
         self._check_autosave()
         knowledge = copy.copy(self.knowledge)
-        record = revision.replace_task(
-            knowledge, task, result.posteriors, samples, updates + result.updates, moments
+        record = replace_task(
+            knowledge,
+            record.name,
+            result.posteriors,
+            record.samples,
+            record.updates,
+            moments,
+            parts,
+            record.scale,
+            record.noise,
         )
-        self._publish(knowledge, self._state.choices)
+        self._publish(replace(self._state, knowledge=knowledge))
         _log_learnt(record)
         return record
 
-    def _prepared(self, x: Any, y: Any, task: str, sample_weight: Any) -> tuple[Choices, TaskData]:
-        """Read a user's samples, and settle on the first task's what is open."""
-        data = read(self.view, x, y, task, sample_weight)
-        return settle(self.view, data, self.given, self._state.choices)
-
     def adopt(self, other: IBCL) -> None:
-        """Add the tasks that another learner of the same settings learnt apart, as if learnt here.
+        """Add the independent tasks of another learner of the same settings, as if learnt here.
 
         Bit for bit what learning them here gives; `ibcl.merge` unites learners of other settings.
 
@@ -413,7 +494,7 @@ class IBCL:
         >>> import ibcl, torch
         >>> x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
         >>> def site():
-        ...     return IBCL(ibcl.networks.linear(2), priors=[2.0], continual=False)
+        ...     return IBCL(ibcl.networks.linear(2), priors=[2.0], independent=True)
         >>> here, there = site(), site()
         >>> _ = here.learn(x, x[:, 0] > 0, task="north")
         >>> _ = there.learn(x, x[:, 1] > 0, task="south")
@@ -421,23 +502,116 @@ class IBCL:
         >>> here.tasks
         ('north', 'south')
         """
-        from ibcl import revision
-
         with self._writing:
-            revision.check_adoptable(self, other)
+            self._check_adoptable(other)
             self._check_autosave()
-            self._publish(revision.adopted(self.knowledge, other.knowledge), self._state.choices)
+            knowledge = adopted(self.knowledge, other.knowledge)
+            self._publish(replace(self._state, knowledge=knowledge))
+
+    def _check_adoptable(self, other: IBCL) -> None:
+        """Refuse tasks of another learner where this one would have learnt them otherwise."""
+        if not isinstance(other, IBCL):
+            raise ValueError(f"Only learners can be united, not {type(other).__name__}.")
+        same = (
+            self.network.fingerprint == other.network.fingerprint
+            and self.inference == other.inference
+            and self._state.settings.likelihood == other.state.settings.likelihood
+            and same_gaussians(self.knowledge.priors, other.knowledge.priors)
+            and same_encoder(self, other)
+        )
+        independent = self.knowledge.independent and other.knowledge.independent
+        told = self.task_incremental is not None or other.task_incremental is not None
+        if not same or not independent or told:
+            raise ValueError(
+                "Only independent tasks with the same network, priors, inference, likelihood and "
+                "encoder, and without task ids, can be adopted; ibcl.merge unites other learners."
+            )
+
+    def restore(
+        self,
+        knowledge: KnowledgeBase,
+        likelihood: Likelihood,
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take over what was learnt elsewhere with these settings.
+
+        Parameters
+        ----------
+        reasons
+            What had been left open: what was chosen for it, and why; as it was where None.
+        """
+        with self._writing:
+            state = self._state
+            settled = replace(
+                state.settings,
+                priors=knowledge.priors,
+                d=knowledge.d,
+                independent=knowledge.independent,
+                likelihood=likelihood,
+            )
+            kept = state.reasons if reasons is None else dict(reasons)
+            self._state = replace(state, knowledge=knowledge, settled=settled, reasons=kept)
+
+    def calibrate(self, task: str, x: Any, y: Any) -> None:
+        """Keep fresh samples of a task for prediction sets, in place of those it had.
+
+        Parameters
+        ----------
+        x, y
+            Samples that nothing was learnt from.
+        """
+        with self._writing:
+            number = self.knowledge.records.index(self.knowledge.record(task))
+            state, data = prepare(self._state, x, y, task)
+            self._check_autosave()
+            found = {Calibration.kind: calibration_of(state, data.x, data.y)}
+            knowledge = copy.copy(self.knowledge)
+            parts = [*knowledge.parts]
+            parts[number] = {**parts[number], **found}
+            knowledge.restore(knowledge.stored, knowledge.records, knowledge.moments, tuple(parts))
+            self._publish(replace(self._state, knowledge=knowledge))
+
+    def predict_sets(
+        self,
+        x: Any,
+        preferences: Any,
+        alpha: float = 0.1,
+        guarantee: Guarantee = "mixture",
+        task: str | None = None,
+    ) -> NDArray[np.bool_]:
+        """Return the prediction sets of many preferences; see `Model.predict_set`.
+
+        Returns
+        -------
+        Which classes are in the sets: shape (preferences, rows, classes).
+        """
+        state = self._state
+        if not state.likelihood.classification:
+            raise ValueError("Values have intervals, not sets: use Model.predict_interval.")
+        matrix = torch.as_tensor(preference_matrix(preferences, state.tasks))
+        coverage = Coverage(state.predictives, state.knowledge)
+        return coverage.crossed_sets(state.features(x, task), matrix, alpha, guarantee)
+
+    def take_over(self, other: IBCL) -> None:
+        """Know from now on what another learner knows that began where this one is.
+
+        Parameters
+        ----------
+        other
+            Made by `from_state` of this one's state, and taught since.
+        """
+        with self._writing:
+            self._check_autosave()
+            self._publish(other.state)
 
     def forget(self, task: str, approximation: str | None = None) -> None:
-        """Remove a task and its evidence; see `ibcl.revision.forget`.
+        """Remove a task and its evidence; see `ibcl.knowledge.forget`.
 
         Parameters
         ----------
         approximation
             ``"rebase"`` accepts an approximation where later tasks were learnt from this one.
         """
-        from ibcl import revision
-
         with self._writing:
             if self.task_incremental is not None and task in self.tasks[:-1]:
                 raise ValueError(
@@ -446,8 +620,8 @@ class IBCL:
                 )
             self._check_autosave()
             knowledge = copy.copy(self.knowledge)
-            revision.forget(knowledge, task, approximation)
-            self._publish(knowledge, self._state.choices)
+            forget(knowledge, task, approximation)
+            self._publish(replace(self._state, knowledge=knowledge))
         log.info("forgot %s", printable(task))
 
     def save(
@@ -463,56 +637,26 @@ class IBCL:
             How dense posteriors are kept: ``"exact"``, ``"float16"`` or ``"eigenvectors:64"`` (any
             number); as before without one.
         """
-        from ibcl import store
-
         with self._writing:
-            store.save(self, path, overwrite, storage)
+            how = self.storage if storage is None else storage
+            place = store.storage_at(path)
+            before = self.revisions.get(place.place)
+            saved = store.save(self._state, self._metadata(), place, how, before, overwrite)
+            self.storage, self.revisions[place.place] = how, saved
 
-    def restore(
-        self,
-        knowledge: KnowledgeBase,
-        likelihood: Likelihood | None,
-        reasons: Mapping[str, str] | None = None,
-    ) -> None:
-        """Take over what was learnt elsewhere with these settings, such as what was on disk.
+    def _metadata(self) -> dict[str, Any]:
+        """Return the metadata as it is now."""
+        try:
+            return copy.deepcopy(self.metadata)
+        except (RecursionError, TypeError):
+            raise StoreError(
+                "The learner's metadata cannot be saved: it must be what JSON can hold, text, "
+                "finite numbers, and lists and mappings of them that are not nested deeply."
+            ) from None
 
-        Every setting must have been given where any task has been learnt.
-
-        Parameters
-        ----------
-        reasons
-            What had been left open: what was chosen for it, and why; as it was where None.
-        """
-        given = replace(self.given, likelihood=likelihood or self.given.likelihood)
-        choices = None
-        if knowledge.records:
-            if likelihood is None or given.inference is None or given.pooling is None:
-                raise ValueError("What was learnt says neither how nor with which likelihood.")
-            choices = Choices(
-                knowledge.priors,
-                given.inference,
-                *as_rule(given.pooling),
-                knowledge.d,
-                knowledge.continual,
-                likelihood,
-                self.choices if reasons is None else dict(reasons),
-            )
-        with self._writing:
-            view = replace(self.view, knowledge=knowledge, likelihood=likelihood)
-            self._state = _State(view, choices)
-
-    def _publish(self, knowledge: KnowledgeBase, choices: Choices | None) -> None:
+    def _publish(self, state: State) -> None:
         """Make what was learnt known to all, once it is saved where that is asked for."""
-        before = self._state
-        view = before.view
-        if choices is not None:
-            view = replace(
-                view,
-                likelihood=choices.likelihood,
-                pooling=choices.pooling,
-                pooling_name=choices.pooling_name,
-            )
-        self._state = _State(replace(view, knowledge=knowledge), choices)
+        before, self._state = self._state, state
         if self.autosave is not None:
             try:
                 self.save(self.autosave)
@@ -523,9 +667,8 @@ class IBCL:
     def _check_autosave(self) -> None:
         """Refuse before the work, not after it, to save over what somebody else saved."""
         if self.autosave is not None:
-            from ibcl import store
-
-            store.check_writable(self, self.autosave)
+            place = store.storage_at(self.autosave)
+            store.check_writable(place, self.revisions.get(place.place))
 
     def _next_name(self) -> str:
         """``"task 1"``, ``"task 2"``, ..., the first one free."""
@@ -533,20 +676,6 @@ class IBCL:
         while f"task {number}" in self.tasks:
             number += 1
         return f"task {number}"
-
-    def snapshot(self) -> Snapshot:
-        """Return all that is kept on disk, as it is now."""
-        state = self._state
-        inference = self.given.inference if state.choices is None else state.choices.inference
-        reasons = {} if state.choices is None else dict(state.choices.reasons)
-        try:
-            metadata = copy.deepcopy(self.metadata)
-        except (RecursionError, TypeError):
-            raise StoreError(
-                "The learner's metadata cannot be saved: it must be what JSON can hold, text, "
-                "finite numbers, and lists and mappings of them that are not nested deeply."
-            ) from None
-        return Snapshot(state.view, self.given, inference, metadata, reasons)
 
     def card(self) -> str:
         """Say what was learnt, from how many samples and with which settings, as Markdown.
@@ -560,9 +689,7 @@ class IBCL:
         >>> print(ibcl.IBCL(ibcl.networks.linear(4)).card().splitlines()[2])
         # Knowledge base of 0 tasks
         """
-        from ibcl import cards
-
-        return cards.knowledge_card(self.snapshot())
+        return cards.knowledge_card(self._state, self._metadata())
 
     def model(self, preference: Any, split: Mapping[str, Sequence[float]] | None = None) -> Model:
         """Turn a preference into a model (Algorithm 2), with no data and no training.
@@ -574,24 +701,34 @@ class IBCL:
         split
             How tasks' weights are split over their m extremes; equally where not given.
         """
-        snapshot = self.snapshot()
-        return make_model(snapshot.view, preference, split, snapshot.provenance)
+        state = self._state
+        parsed = Preference.parse(preference, state.tasks)
+        vector = torch.as_tensor(parsed.vector())
+        if split is None:
+            predictive = state.predictives.at(vector)
+        else:
+            predictive = state.predictives.of(split_weights(state.knowledge, vector, split))
+        provenance = partial(store.provenance, state, self._metadata())
+        return Model(
+            predictive,
+            parsed,
+            encoder=state.encoder,
+            task_incremental=self.task_incremental,
+            alpha=self.alpha,
+            seed=self.seed,
+            provenance=provenance,
+            coverage=Coverage(state.predictives, state.knowledge),
+        )
 
     def models(self, preferences: Any, block: int = 256) -> Iterator[ModelBlock]:
         """Generate the mean models of many preferences, in blocks so that memory stays bounded."""
-        view = self.view
-        if isinstance(view.pooling, Routed):
-            raise ValueError(
-                "Routed models share their heads and differ in K numbers only; use predict_many, "
-                "or model for one preference."
-            )
         if not isinstance(block, int | np.integer) or block < 1:
             raise ValueError(f"block must be a positive whole number, not {block!r}.")
-        matrix = preference_matrix(preferences, view.knowledge.tasks)
+        state = self._state
+        matrix = preference_matrix(preferences, state.tasks)
         for begin in range(0, len(matrix), block):
             rows = matrix[begin : begin + block]
-            weights = split_weights(view.knowledge, torch.as_tensor(rows))
-            yield ModelBlock(rows, view.pooling.means(view.knowledge, weights))
+            yield ModelBlock(rows, state.predictives.parameters(torch.as_tensor(rows)))
 
     def predict_many(self, x: Any, preferences: Any, task: str | None = None) -> Any:
         """Return what the mean models of many preferences answer, in single precision.
@@ -599,7 +736,7 @@ class IBCL:
         Parameters
         ----------
         preferences
-            A matrix with one row a preference, or a sequence of preferences of any kind.
+            A matrix with one row per preference, or a sequence of preferences of any kind.
 
         Returns
         -------
@@ -619,12 +756,12 @@ class IBCL:
         numbers
             How many numbers a block may hold; all of them in one where None.
         """
-        view = self.view
-        matrix = preference_matrix(preferences, view.knowledge.tasks)
-        blocks = predict_blocks(view, view.encode(x, task), matrix, numbers)
-        if view.encoder is None or view.answers.classification:
+        state = self._state
+        matrix = torch.as_tensor(preference_matrix(preferences, state.tasks))
+        blocks = state.predictives.answers(state.features(x, task)).blocks(matrix, numbers)
+        if state.encoder is None or state.likelihood.classification:
             return blocks
-        decode = view.encoder.decode
+        decode = state.encoder.decode
         return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
 
     def infer_preference(
@@ -646,14 +783,47 @@ class IBCL:
         sample_weight
             What each example counts for.
         """
-        view = self.view
-        inputs = view.encode(x)
-        scores = view.input_scores(inputs)
-        if y is not None:
-            labels = read(view, x, y, view.knowledge.tasks[-1]).y
-            scores = scores + view.label_scores(inputs, labels)
-        table = scores.cpu().numpy()
-        return infer_proportions(table, view.knowledge.tasks, concentration, sample_weight)
+        state = self._state
+        if y is None:
+            table = state.log_densities(state.features(x))
+        else:
+            data = read(state, x, y, state.tasks[-1] if state.tasks else "")
+            table = state.log_densities(data.x, data.y)
+        return infer_proportions(table.cpu().numpy(), state.tasks, concentration, sample_weight)
+
+
+def same_encoder(a: IBCL, b: IBCL) -> bool:
+    """Whether both read inputs and classes alike."""
+    ours, theirs = (
+        None if learner.encoder is None else learner.encoder.description() for learner in (a, b)
+    )
+    return bool(ours == theirs)
+
+
+def load(
+    path: str | PathLike[str],
+    network: nn.Module | None = None,
+    autosave: bool = False,
+    device: str | torch.device | None = None,
+) -> IBCL:
+    """Load a learner; what it predicts, and what it goes on to learn, is as if it had never left.
+
+    Parameters
+    ----------
+    network
+        The module the learner was made with, where `ibcl.networks` did not build it.
+    autosave
+        True saves to the same folder whenever a task has been learnt or forgotten.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
+    """
+    place = store.storage_at(path)
+    stored = store.load(place, network, device)
+    learner = IBCL.from_state(stored.state)
+    learner.storage, learner.metadata = stored.storage, dict(stored.metadata)
+    learner.revisions[place.place] = stored.revision
+    learner.autosave = Path(path) if autosave else None
+    return learner
 
 
 def _log_learnt(record: TaskRecord) -> None:

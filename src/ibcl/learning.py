@@ -7,61 +7,132 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ibcl.choices import Choices, Given, decide
+import torch
+from torch import Tensor
+
+from ibcl.conformal import Calibration, held_out
+from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
+from ibcl.experts import Auto, Expert, ExpertPart, columns_read
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
-from ibcl.moments import Moments
+from ibcl.knowledge import KnowledgeBase, Part, Parts
+from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import Routed
+from ibcl.pooling import PoolingRule
+from ibcl.predictive import head_outputs
+from ibcl.routing import Moments
+from ibcl.settings import Settings
+from ibcl.state import State, append_task_id
 from ibcl.tasks import TaskData, as_task
-from ibcl.view import View, append_task_id
 
 log = logging.getLogger("ibcl")
 
 
-def read(view: View, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
-    """Read a user's samples as the network's inputs and labels."""
-    if view.encoder is not None:
-        x, y = view.encoder.inputs(x), view.encoder.labels(y)
+def read(state: State, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
+    """Read a user's samples as features φ(x), computed once, and labels."""
+    if state.encoder is not None:
+        x, y = state.encoder.inputs(x), state.encoder.labels(y)
     data = as_task(x, y, sample_weight)
-    tasks, device = view.knowledge.tasks, view.network.device
+    network, tasks = state.network, state.tasks
     names = tasks if task in tasks else (*tasks, task)
-    inputs = append_task_id(data.x.to(device), task, names, view.task_incremental)
-    return data._replace(x=inputs, y=data.y.to(device))
+    told = state.settings.task_incremental
+    inputs = append_task_id(data.x.to(network.device), task, names, told)
+    network.check_width(inputs)
+    return data._replace(x=network.features(inputs), y=data.y.to(network.device))
 
 
-def settle(
-    view: View, data: TaskData, given: Given, choices: Choices | None
-) -> tuple[Choices, TaskData]:
-    """Settle what is open, if this is the first task, and check the labels.
+def prepare(
+    state: State, x: Any, y: Any, task: str, sample_weight: Any = None
+) -> tuple[State, TaskData]:
+    """Read samples, settle what is open if this is the first task, and check the labels."""
+    data = read(state, x, y, task, sample_weight)
+    head = state.network.head
+    outputs = head.output_count(data.x)
+    if state.settled is None:
+        settled, reasons = settle(head, data, outputs, state.given)
+        for setting, reason in reasons.items():
+            log.info("chose %s: %s", setting, reason)
+        state = replace(state, settled=settled, reasons=reasons)
+    if not state.learnt:
+        state = replace(state, knowledge=empty_knowledge(state.settings, head))
+    return state, _checked(state, data, outputs)
+
+
+def _checked(state: State, data: TaskData, outputs: int) -> TaskData:
+    return data._replace(y=state.likelihood_of_noise(None).check(data.y, outputs))
+
+
+def choose(state: State, data: TaskData, chained: bool) -> TaskChoice:
+    """Choose what a task's own data say, where it was left open.
 
     Parameters
     ----------
-    choices
-        What the first task settled; None before it.
+    chained
+        Whether the task is learnt from another one's posteriors, and not from the priors.
     """
-    outputs = view.network.check_inputs(data.x)
-    if choices is None:
-        choices = decide(view.network, data, outputs, given)
-        for setting, reason in choices.reasons.items():
-            log.info("chose %s: %s", setting, reason)
-    return choices, data._replace(y=choices.likelihood.check(data.y, outputs))
+    return choose_for_task(state.network.head, data, state.given, state.settings, chained)
+
+
+def set_aside(
+    state: State, data: TaskData, number: int, before: Calibration | None = None
+) -> tuple[TaskData, dict[str, Part]]:
+    """Hold calibration rows out of a task's data, where that is asked for.
+
+    Parameters
+    ----------
+    number
+        Of the task (or batch), so that each has rows of its own.
+    before
+        Calibration rows of the task's earlier batches.
+    """
+    wanted = state.settings.calibration
+    if wanted is None:
+        return data, {}
+    if data.y.ndim > 1 and data.y.shape[1] > 1:
+        raise ValueError("Calibration rows need one answer each, not several values.")
+    size = wanted if wanted < 1 else int(wanted)
+    learnt, kept = held_out(data.size, size, abs(state.settings.seed) % 2**32 + number)
+    found = calibration_of(state, data.x[kept], data.y[kept])
+    weights = None if data.weights is None else data.weights[learnt]
+    rest = TaskData(data.x[learnt], data.y[learnt], weights)
+    return rest, {Calibration.kind: found if before is None else before + found}
+
+
+def calibration_of(state: State, features: Tensor, y: Tensor) -> Calibration:
+    """Return calibration rows with their answers: class numbers, or values."""
+    classification = state.likelihood_of_noise(None).classification
+    answers = y.long() if classification else y.reshape(len(y)).double()
+    return Calibration.of_rows(features.cpu(), answers.cpu())
+
+
+def empty_knowledge(settings: Settings, network: FlatNetwork) -> KnowledgeBase:
+    """Return a knowledge base of no tasks; what is open is settled with the first."""
+    priors = as_priors(settings.priors or (1.0,), network)
+    return KnowledgeBase(priors, settings.d or 0.0, independent=bool(settings.independent))
 
 
 def infer(
-    view: View,
-    choices: Choices,
+    state: State,
     priors: Sequence[Gaussian],
     data: TaskData,
     task: str,
     validation: Any = None,
     start_from_prior: bool = False,
     progress: Callable[[Progress], Any] | None = None,
+    noise: float | None = None,
 ) -> InferenceResult:
-    """Return the posterior of each prior, stopped early on validation data where there are any."""
+    """Return the posterior of each prior, stopped early on validation data where there are any.
+
+    Parameters
+    ----------
+    noise
+        Of the task's own, for a regression whose noise was left open.
+    """
     held_out = None
+    head, settings = state.network.head, state.settings
     if validation is not None:
         pair = validation if isinstance(validation, tuple | list) else (validation, None)
         if len(pair) not in (2, 3):
@@ -69,37 +140,139 @@ def infer(
                 "validation must be a pair (x, y), with sample weights as a third where there are "
                 f"any, or a Dataset, not {len(pair)} values."
             )
-        found = read(view, pair[0], pair[1], task, *pair[2:])
-        outputs = view.network.check_inputs(found.x)
-        held_out = found._replace(y=choices.likelihood.check(found.y, outputs))
-    return choices.inference.infer(
-        view.network,
-        choices.likelihood,
+        found = read(state, pair[0], pair[1], task, *pair[2:])
+        held_out = _checked(state, found, head.output_count(found.x))
+    assert settings.inference is not None
+    return settings.inference.infer(
+        head,
+        state.likelihood_of_noise(noise),
         priors,
         data,
         validation=held_out,
         start_from_prior=start_from_prior,
-        seed=view.seed,
+        seed=settings.seed,
         progress=progress,
     )
 
 
+def as_kept(state: State, result: InferenceResult, priors: Sequence[Gaussian]) -> InferenceResult:
+    """Return posteriors learnt from these priors in the form the pooling rule keeps them in."""
+    rule = state.rule
+    assert rule is not None
+    pairs = zip(result.posteriors, priors, strict=True)
+    kept = tuple(rule.keep(posterior, prior) for posterior, prior in pairs)
+    return replace(result, posteriors=kept)
+
+
 def moments_of(
-    network: FlatNetwork,
-    choices: Choices,
-    data: TaskData,
-    result: InferenceResult,
-    before: Moments | None = None,
+    state: State, data: TaskData, result: InferenceResult, before: Moments | None = None
 ) -> Moments | None:
-    """Take the moments a gate needs, of all batches so far, where the rule keeps them."""
-    rule = choices.pooling
-    if not isinstance(rule, Routed) or rule.gate == "evidence":
+    """Take the moments that the pooling rule keeps with a task, of all its batches so far."""
+    rule, labels = _rule_and_labels(state, data)
+    posteriors = result.posteriors
+    return rule.moments(data.x, labels, data.weights, posteriors, state.network, before)
+
+
+def parts_of(
+    state: State, data: TaskData, result: InferenceResult, before: Parts | None = None
+) -> Parts:
+    """Take what else the pooling rule keeps with a task, of all its batches so far."""
+    rule, labels = _rule_and_labels(state, data)
+    posteriors = result.posteriors
+    return rule.parts(data.x, labels, data.weights, posteriors, state.network, before)
+
+
+def _rule_and_labels(state: State, data: TaskData) -> tuple[PoolingRule, Tensor | None]:
+    rule = state.rule
+    assert rule is not None
+    classification = state.likelihood_of_noise(None).classification
+    return rule, data.y.long() if classification else None
+
+
+# Rows below which a task's held-out part says too little to choose by.
+_FEWEST_TO_CHOOSE = 40
+# What a class that was never seen is taken to have had as its probability.
+_SMALLEST_PROBABILITY = 1e-6
+
+
+def fit_expert(
+    state: State,
+    priors: Sequence[Gaussian],
+    data: TaskData,
+    task: str,
+    noise: float | None = None,
+) -> dict[str, Part]:
+    """Fit the expert of a task, where it is to have one; a task of one class has its head.
+
+    Parameters
+    ----------
+    priors
+        What the task's head is learnt from.
+    noise
+        Of the task's own likelihood, where it is a regression's.
+    """
+    expert = state.settings.expert
+    if expert is None:
+        return {}
+    likelihood = state.likelihood_of_noise(noise)
+    classes = None
+    if likelihood.classification:
+        classes = likelihood.columns(state.network.head.output_count(data.x))
+        if len(torch.unique(data.y)) < 2:
+            return {}
+    columns = columns_read(state.network, data.x)
+    if isinstance(expert, Auto):
+        expert = _chosen(expert, state, priors, data, task, classes, columns, noise)
+        if expert is None:
+            return {}
+    fitted = expert.fit(_inputs(data, columns), classes, int(state.settings.seed))
+    return {ExpertPart.kind: ExpertPart(fitted, columns)}
+
+
+def _inputs(data: TaskData, columns: int) -> TaskData:
+    return data._replace(x=data.x.flatten(1)[:, :columns])
+
+
+def _chosen(
+    auto: Auto,
+    state: State,
+    priors: Sequence[Gaussian],
+    data: TaskData,
+    task: str,
+    classes: int | None,
+    columns: int,
+    noise: float | None,
+) -> Expert | None:
+    """Return boosting where it gives held-out rows a larger likelihood, else None: the head."""
+    if data.size < _FEWEST_TO_CHOOSE:
         return None
-    features = network.features(data.x)
-    if not rule.may_keep_moments(features.shape[1]):
+    seed = int(state.settings.seed)
+    learnt, kept = (
+        TaskData(data.x[rows], data.y[rows], None if data.weights is None else data.weights[rows])
+        for rows in held_out(data.size, auto.held_out, abs(seed) % 2**32)
+    )
+    if classes is not None and len(torch.unique(learnt.y)) < 2:
         return None
-    labels = data.y.long() if choices.likelihood.classification else None
-    moments = Moments.of(features, labels, data.weights)
-    if before is not None:
-        moments = before + moments
-    return moments if rule.keeps_moments(moments, result.posteriors, network) else None
+    boosting = auto.candidate(classes)
+    part = ExpertPart(boosting.fit(_inputs(learnt, columns), classes, seed), columns)
+    likelihood = state.likelihood_of_noise(noise)
+    posterior = infer(state, priors, learnt, task, noise=noise).posteriors[0]
+    outputs = head_outputs(state.network.head, posterior.mean[None], kept.x)
+    head = _loss(likelihood, likelihood.mean(outputs)[0], kept)
+    other = _loss(likelihood, part.answers(kept.x), kept)
+    log.info("held-out loss of %s: head %.4g, boosting %.4g", task, head, other)
+    return boosting if other < head else None
+
+
+def _loss(likelihood: Likelihood, answers: Tensor, data: TaskData) -> float:
+    """Average of −log p(y | x), by the samples' weights."""
+    answers = answers.double()
+    if likelihood.classification:
+        rows = torch.arange(data.size, device=answers.device)
+        chances = answers[rows, data.y.long()].clamp(min=_SMALLEST_PROBABILITY)
+        losses = -chances.log()
+    else:
+        losses = likelihood.negative_log(likelihood.outputs_of(answers), data.y)
+    if data.weights is None:
+        return float(losses.mean())
+    return float((losses * data.weights.to(losses)).sum() / data.total_weight)

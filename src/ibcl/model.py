@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ibcl import cards, store
 from ibcl.closed_form import has_closed_form, regression_uncertainty
+from ibcl.conformal import Guarantee
+from ibcl.coverage import Coverage
 from ibcl.encoding import Encoder
-from ibcl.gaussians import Distribution, Gaussian
-from ibcl.memory import check_memory
+from ibcl.gaussians import Distribution
 from ibcl.networks import FlatNetwork
-from ibcl.predictors import Predictor, RoutedNetworks
+from ibcl.predictive import Predictive
 from ibcl.preference import Preference
+from ibcl.ram import check_memory
 from ibcl.region import HighestDensityRegion
+from ibcl.state import append_task_id
+from ibcl.tasks import as_inputs
 from ibcl.uncertainty import Bounds, Uncertainty
 
 # Models averaged where a caller asks for uncertainty without saying how many.
 DEFAULT_SAMPLES = 64
 
 
-@dataclass(frozen=True)
-class CredalSet:
-    """The distribution a model's parameters were taken from, and the extreme elements around it.
+@dataclass(frozen=True, eq=False)
+class Features:
+    """φ(x) of some rows, computed once: every method of a model takes it in place of x.
 
     Parameters
     ----------
-    distribution
-        Called once, when q_w itself is first needed.
-    extremes
-        Called once, when bounds are first asked for.
+    values
+        φ(x).
+    dtype
+        Of the tensors to answer with; numpy arrays where None.
     """
 
-    distribution: Callable[[], Distribution]
-    extremes: Callable[[], Sequence[tuple[int, Gaussian]]]
+    values: Tensor
+    dtype: torch.dtype | None
 
 
 class Model:
@@ -52,35 +58,37 @@ class Model:
 
     Parameters
     ----------
-    predictor
-        The mean model's parameters, and what they answer.
-    encode
-        Turns a user's x and task name into the network's input.
+    predictive
+        What it answers to features, and the distribution that is taken from.
     encoder
-        Turns class numbers and scaled values into the user's own; None leaves them as they are.
-    credal
-        The credal set around it; None for a model read from a file, which has left it behind.
+        Turns a user's rows into inputs, and class numbers and scaled values into the user's own;
+        None leaves them as they are.
+    task_incremental
+        The largest number of tasks, if the network is told them.
     provenance
         Where it comes from, said when it is saved.
+    coverage
+        Calibration rows for prediction sets; None for a model read from a file.
     """
 
     def __init__(
         self,
-        predictor: Predictor,
+        predictive: Predictive,
         preference: Preference,
         *,
-        encode: Callable[[Any, str | None], Tensor],
         encoder: Encoder | None,
-        credal: CredalSet | None,
+        task_incremental: int | None,
         alpha: float,
         seed: int,
         provenance: Callable[[], dict[str, Any]],
+        coverage: Coverage | None = None,
     ) -> None:
-        self.predictor, self.preference = predictor, preference
-        self.likelihood, self.encoder = predictor.likelihood, encoder
+        self.predictive, self.preference = predictive, preference
+        self.likelihood, self.encoder = predictive.likelihood, encoder
+        self.task_incremental = task_incremental
         self.alpha, self.seed = alpha, seed
         self.provenance = provenance
-        self._encode, self._credal = encode, credal
+        self._coverage = coverage
 
     def __repr__(self) -> str:
         return f"Model({self.preference})"
@@ -88,26 +96,17 @@ class Model:
     @property
     def network(self) -> FlatNetwork:
         """The network whose parameters it has."""
-        return self.predictor.network
+        return self.predictive.network
 
     @property
     def theta(self) -> Tensor:
         """Parameters of the mean model; of all heads with weight, one after another, if routed."""
-        return self.predictor.theta
+        return self.predictive.theta
 
-    def _known(self) -> CredalSet:
-        if self._credal is None:
-            _refuse()
-        return self._credal
-
-    @cached_property
+    @property
     def distribution(self) -> Distribution:
         """q_w, the distribution over parameters that the preference selects."""
-        return self._known().distribution()
-
-    @cached_property
-    def _extremes(self) -> Sequence[tuple[int, Gaussian]]:
-        return self._known().extremes()
+        return self.predictive.distribution
 
     @cached_property
     def region(self) -> HighestDensityRegion:
@@ -116,24 +115,46 @@ class Model:
 
     def module(self) -> nn.Module:
         """Return the mean model as a plain `torch.nn.Module` of its own."""
-        return self.predictor.module()
+        return self.predictive.module()
 
     def save(self, path: str | PathLike[str], overwrite: bool = True) -> None:
         """Save the mean model as one safetensors file, for `ibcl.load_model` and other tools."""
-        from ibcl import store
+        store.save_model(self.file(), path, overwrite)
 
-        store.save_model(self, path, overwrite)
+    def file(self) -> store.ModelFile:
+        """Return all that a file keeps of it."""
+        return store.ModelFile(
+            self.predictive, self.preference, self.encoder, self.alpha, self.seed, self.provenance()
+        )
 
     def card(self) -> str:
         """Say what the model was made from, as Markdown; an exported model holds it too."""
-        from ibcl import cards
-
         return cards.model_card(self.preference, self.provenance())
 
-    def _inputs(self, x: Any, task: str | None) -> Tensor:
-        inputs = self._encode(x, task)
+    def features(self, x: Any, task: str | None = None) -> Features:
+        """Turn a user's x into φ(x), to ask several questions about the same rows.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+        >>> learner = ibcl.IBCL(ibcl.networks.linear(2))
+        >>> _ = learner.learn(x, x[:, 0] > 0, task="first")
+        >>> model = learner.model("first")
+        >>> rows = model.features(x)
+        >>> model.predict(rows).shape, model.credal_bounds(rows).lower.shape
+        (torch.Size([50]), torch.Size([50, 2]))
+        """
+        if isinstance(x, Features):
+            return x
+        inputs = as_inputs(x) if self.encoder is None else self.encoder.inputs(x)
+        inputs = inputs.to(self.network.device)
+        inputs = append_task_id(inputs, task, tuple(self.preference), self.task_incremental)
         self.network.check_width(inputs)
-        return inputs
+        dtype = None
+        if isinstance(x, Tensor):
+            dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        return Features(self.network.features(inputs), dtype)
 
     def _thetas(self, samples: int) -> Tensor | None:
         if not isinstance(samples, int | np.integer):
@@ -149,22 +170,25 @@ class Model:
 
     def outputs(self, x: Any, samples: int = 0, task: str | None = None) -> Tensor:
         """Return the network's outputs, of shape (models, n, outputs), as a tensor."""
-        outputs = self.predictor.outputs(self._inputs(x, task), self._thetas(samples))
+        features = self.features(x, task).values
+        outputs = self.predictive.outputs(features, self._thetas(samples))
         return outputs.to(torch.get_default_dtype())
 
-    def _mean(self, inputs: Tensor, samples: int) -> Tensor:
-        return self.predictor.means(inputs, self._thetas(samples)).mean(0)
+    def _mean(self, features: Tensor, samples: int) -> Tensor:
+        return self.predictive.means(features, self._thetas(samples)).mean(0)
 
     def predict(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
         """Return class labels, or expected values for regression and counts."""
-        decision = self.likelihood.decide(self._mean(self._inputs(x, task), samples))
-        return _like(x, decision) if self.encoder is None else self.encoder.decode(decision)
+        rows = self.features(x, task)
+        decision = self.likelihood.decide(self._mean(rows.values, samples))
+        return _like(rows, decision) if self.encoder is None else self.encoder.decode(decision)
 
     def predict_proba(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
         """Return class probabilities of shape (n, classes)."""
         if not self.likelihood.classification:
             raise ValueError("A regression model has no class probabilities; use predict.")
-        return _like(x, self._mean(self._inputs(x, task), samples))
+        rows = self.features(x, task)
+        return _like(rows, self._mean(rows.values, samples))
 
     def credal_bounds(self, x: Any, samples: int = 0, task: str | None = None) -> Bounds:
         """Return lower and upper probabilities over the credal set, each of shape (n, classes).
@@ -176,18 +200,16 @@ class Model:
         model, or with ``samples=n`` by the average of n models drawn from it. For regression the
         bounds are on the expected value.
         """
-        extremes = self._extremes
-        inputs = self._inputs(x, task)
-        members = [self._mean(inputs, samples)]
-        for position, extreme in extremes:
-            generator = torch.Generator().manual_seed(self.seed + position)
-            thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
-            members.append(self.predictor.member(inputs, position, thetas).to(members[0].dtype))
+        rows = self.features(x, task)
+        features = rows.values
+        members = [self._mean(features, samples)]
+        for member in self.predictive.credal_members(features, samples, self.seed):
+            members.append(member.to(members[0].dtype))
         stacked = torch.stack(members)
         bounds = stacked.amin(0), stacked.amax(0)
         if self.encoder is not None and not self.likelihood.classification:
             return Bounds(*(self.encoder.decode(bound) for bound in bounds))
-        return Bounds(*(_like(x, bound) for bound in bounds))
+        return Bounds(*(_like(rows, bound) for bound in bounds))
 
     def uncertainty(
         self, x: Any, samples: int | None = None, task: str | None = None
@@ -199,27 +221,78 @@ class Model:
         samples
             How many models of the region to take it over. Where None, a regression whose network is
             linear in its parameters has it in closed form over all models, exactly; otherwise over
-            64 models.
+            64 models. Where experts answer for tasks, what the tasks disagree in is epistemic.
         """
-        if samples is None and has_closed_form(self.predictor):
-            inputs = self._inputs(x, task)
-            parts = regression_uncertainty(self.predictor, self.distribution, inputs)
+        rows = self.features(x, task)
+        features = rows.values
+        if samples is None and self.predictive.has_experts:
+            parts = self.predictive.spread(features)
+        elif samples is None and has_closed_form(self.predictive):
+            parts = regression_uncertainty(self.predictive, features)
         else:
             count = DEFAULT_SAMPLES if samples is None else max(1, samples)
-            outputs = self.predictor.outputs(self._inputs(x, task), self._thetas(count))
+            outputs = self.predictive.outputs(features, self._thetas(count))
             parts = self.likelihood.uncertainty(outputs)
         if self.encoder is not None and not self.likelihood.classification:
             parts = Uncertainty(*(part * self.encoder.scale**2 for part in parts))
-        return Uncertainty(*(_like(x, part) for part in parts))
+        return Uncertainty(*(_like(rows, part) for part in parts))
 
-    def _routed(self) -> RoutedNetworks:
-        if not isinstance(self.predictor, RoutedNetworks):
-            raise ValueError("Only routed models have a gate: learn with pooling='routed'.")
-        return self.predictor
+    def predict_set(
+        self, x: Any, alpha: float = 0.1, guarantee: Guarantee = "mixture", task: str | None = None
+    ) -> NDArray[np.bool_]:
+        """Return sets of classes that hold the right one with probability 1 − alpha.
+
+        Whatever the faults of the model, as long as inputs come from the tasks; `ibcl.conformal`
+        says what exactly is promised. The learner must have kept calibration rows.
+
+        Parameters
+        ----------
+        guarantee
+            ``"mixture"``: for inputs that come from the tasks as the preference says. ``"task"``:
+            in every task, so also where the preference is wrong. ``"uniform"``: in all tasks at
+            once, for all but a share 0.05 of calibrations.
+
+        Returns
+        -------
+        Which classes are in the sets: shape (n, classes). An empty one says that no answer fits as
+        well as right ones did.
+        """
+        if not self.likelihood.classification:
+            raise ValueError("Values have intervals, not sets: use predict_interval.")
+        features, weights = self.features(x, task).values, self.preference.vector()
+        return self._calibrated().sets(self.predictive, features, weights, alpha, guarantee)
+
+    def predict_interval(
+        self, x: Any, alpha: float = 0.1, guarantee: Guarantee = "mixture", task: str | None = None
+    ) -> NDArray[np.float64]:
+        """Return intervals that hold the right value with probability 1 − alpha: shape (n, 2).
+
+        Parameters
+        ----------
+        guarantee
+            As in `predict_set`.
+        """
+        if self.likelihood.classification:
+            raise ValueError("Classes have sets, not intervals: use predict_set.")
+        features, weights = self.features(x, task).values, self.preference.vector()
+        found = self._calibrated().intervals(self.predictive, features, weights, alpha, guarantee)
+        if self.encoder is None:
+            return found
+        ends = [np.asarray(self.encoder.decode(torch.as_tensor(end))) for end in found.T]
+        return np.stack(ends, 1)
+
+    def _calibrated(self) -> Coverage:
+        if self._coverage is None:
+            raise ValueError(
+                "A model file holds no calibration rows; for prediction sets make the model from "
+                "its knowledge base."
+            )
+        return self._coverage
 
     def routing(self, x: Any) -> Any:
         """Return the share of each task in the answer to each input, of shape (n, tasks)."""
-        return _like(x, self._routed().routing(self._inputs(x, None)))
+        rows = self.features(x)
+        return _like(rows, self.predictive.routing(rows.values))
 
     def novelty(self, x: Any) -> Any:
         """Return how far each input is from every task: about 1 for inputs like those learnt.
@@ -227,19 +300,38 @@ class Model:
         It is the squared Mahalanobis distance to the nearest task (or class), divided by the number
         of features.
         """
-        return _like(x, self._routed().novelty(self._inputs(x, None)))
+        rows = self.features(x)
+        return _like(rows, self.predictive.novelty(rows.values))
 
 
-def _refuse() -> NoReturn:
-    raise ValueError(
-        "A model file holds the mean model only; for regions, samples, bounds and uncertainty make "
-        "the model from its knowledge base."
+def load_model(
+    path: str | PathLike[str],
+    network: nn.Module | None = None,
+    device: str | torch.device | None = None,
+) -> Model:
+    """Load a model that `Model.save` wrote; it predicts the same, from the same kind of table.
+
+    Parameters
+    ----------
+    network
+        The module it was made with, where `ibcl.networks` did not build it.
+    device
+        Where to compute, such as ``"cuda"``; where the network is, without one.
+    """
+    file = store.load_model(path, network, device)
+    return Model(
+        file.predictive,
+        file.preference,
+        encoder=file.encoder,
+        task_incremental=file.provenance["task_incremental"],
+        alpha=file.alpha,
+        seed=file.seed,
+        provenance=lambda: file.provenance,
     )
 
 
-def _like(x: Any, result: Tensor) -> Any:
+def _like(rows: Features, result: Tensor) -> Any:
     """Give the caller the kind of array they came with, and tensors in their own precision."""
-    if not isinstance(x, Tensor):
+    if rows.dtype is None:
         return np.asarray(result.cpu())
-    wanted = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-    return result.to(wanted) if result.is_floating_point() else result
+    return result.to(rows.dtype) if result.is_floating_point() else result

@@ -2,8 +2,10 @@
 
 `linear`, `mlp` and `random_features` build the heads used throughout; each remembers the
 specification it was built from, so that a stored knowledge base can rebuild it without pickle.
-`with_backbone` puts a linear head on a frozen backbone. `FlatNetwork` is the view the rest of the
-library works with: f(θ, x) with θ in R^D.
+`with_backbone` puts a linear head on a frozen backbone (`ibcl.backbones`), and `redrawn` says that
+a module's weights are no start. `FlatNetwork` is the view the rest of the
+library works with: f(θ, x) with θ in R^D. Its fixed part, such as a backbone, comes first and knows
+no θ: x becomes features φ(x) once, and everything after that, the *head*, starts from φ.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import copy
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,7 +24,26 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from ibcl.memory import check_memory
+from ibcl.backbones import REDRAWN, FrozenBackbone, redrawn, token_ids, with_backbone
+from ibcl.ram import check_memory
+
+__all__ = [
+    "ACTIVATIONS",
+    "BUILDERS",
+    "FlatNetwork",
+    "FrozenBackbone",
+    "LinearHead",
+    "RandomReLUFeatures",
+    "Specification",
+    "SpecifiedNetwork",
+    "build",
+    "linear",
+    "mlp",
+    "random_features",
+    "redrawn",
+    "token_ids",
+    "with_backbone",
+]
 
 Specification = dict[str, Any]
 # Samples whose fixed features are computed at once.
@@ -47,17 +70,24 @@ class RandomReLUFeatures(nn.Module):
 
     W is drawn from N(0, scale²/inputs) and b from N(0, 1). With `skip`, x itself comes before them:
     [x, φ(x)]. Nothing in it is ever trained, so a linear layer behind it stays linear in its
-    parameters.
+    parameters. With `exact`, products are in double precision, so that no row's features depend on
+    the rows that they are computed with.
     """
 
     weight: Tensor
     bias: Tensor
 
     def __init__(
-        self, inputs: int, width: int, scale: float, seed: int, skip: bool = False
+        self,
+        inputs: int,
+        width: int,
+        scale: float,
+        seed: int,
+        skip: bool = False,
+        exact: bool = False,
     ) -> None:
         super().__init__()
-        self.skip = skip
+        self.skip, self.exact = skip, exact
         generator = torch.Generator().manual_seed(seed)
         weight = torch.randn(inputs, width, generator=generator) * scale / math.sqrt(inputs)
         self.register_buffer("weight", weight)
@@ -65,7 +95,11 @@ class RandomReLUFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """φ(x), or [x, φ(x)]."""
-        features = torch.relu(x @ self.weight + self.bias) * math.sqrt(2 / self.weight.shape[1])
+        # In single precision a product's rounding depends on the rows it is computed with.
+        double = self.exact and not torch.compiler.is_compiling()
+        inputs = x.double() if double else x
+        product = (inputs @ self.weight.to(inputs) + self.bias.to(inputs)).to(x)
+        features = torch.relu(product) * math.sqrt(2 / self.weight.shape[1])
         return torch.cat([x, features], -1) if self.skip else features
 
 
@@ -133,6 +167,7 @@ def random_features(
     scale: float = 2.0,
     seed: int = 0,
     skip: bool = False,
+    exact: bool = False,
 ) -> SpecifiedNetwork:
     """Build a linear head behind a fixed, seeded layer of random ReLU features.
 
@@ -142,6 +177,9 @@ def random_features(
     ----------
     skip
         Give x itself to the head too, so that what is linear in x is never lost.
+    exact
+        Compute the features in double precision, so that no answer depends on the other rows of
+        its batch.
 
     Examples
     --------
@@ -152,8 +190,9 @@ def random_features(
     """
     _positive(inputs=inputs, width=width, outputs=outputs)
     _affordable(inputs, width, outputs)
-    if not isinstance(skip, bool):
-        raise ValueError(f"skip must be True or False, not {skip!r}.")
+    for name, value in {"skip": skip, "exact": exact}.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, not {value!r}.")
     if not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
     specification = {
@@ -165,57 +204,11 @@ def random_features(
         "seed": seed,
         "skip": skip,
     }
-    features = RandomReLUFeatures(inputs, width, scale, seed, skip)
+    if exact:
+        # Heads of earlier versions are known by specifications without it.
+        specification["exact"] = True
+    features = RandomReLUFeatures(inputs, width, scale, seed, skip, exact)
     return SpecifiedNetwork(specification, features, nn.Linear(inputs * skip + width, outputs))
-
-
-class FrozenBackbone(nn.Module):
-    """A trained module whose parameters stay as they are, as fixed features φ(x).
-
-    What it returns may be a tensor, or one of the outputs of `transformers` models: the pooled
-    output where there is one, else the mean over the last hidden states, else the logits.
-    """
-
-    def __init__(self, backbone: nn.Module) -> None:
-        super().__init__()
-        self.backbone = backbone.requires_grad_(False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """φ(x), one flat row a sample."""
-        with torch.no_grad():
-            output = self.backbone(x)
-        if not isinstance(output, Tensor):
-            pooled = getattr(output, "pooler_output", None)
-            hidden = getattr(output, "last_hidden_state", None)
-            if pooled is not None:
-                output = pooled
-            elif hidden is not None:
-                output = hidden.mean(1)
-            else:
-                output = output.logits
-        features: Tensor = output.flatten(1)
-        return features
-
-
-def with_backbone(backbone: nn.Module, features: int, outputs: int = 1) -> nn.Sequential:
-    """Put a linear head on a frozen backbone: any torch module, or one of `transformers` or `timm`.
-
-    Only the head is learnt, so `DenseVI` and routed evidence apply. The backbone is copied, and
-    kept in evaluation mode.
-
-    Parameters
-    ----------
-    features
-        How many numbers the backbone gives a sample.
-
-    Examples
-    --------
-    >>> network = with_backbone(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten()), 144)
-    >>> FlatNetwork(network)(torch.zeros(145), torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 1])
-    """
-    _positive(features=features, outputs=outputs)
-    return nn.Sequential(FrozenBackbone(copy.deepcopy(backbone)), nn.Linear(features, outputs))
 
 
 BUILDERS: dict[str, Callable[..., SpecifiedNetwork]] = {
@@ -241,6 +234,18 @@ def build(specification: Mapping[str, Any]) -> SpecifiedNetwork:
         return BUILDERS[kind](**arguments)
     except TypeError as error:
         raise ValueError(f"The description of the {kind} network is not valid: {error}.") from None
+
+
+@contextmanager
+def _refusing_shapes(x: Tensor) -> Iterator[None]:
+    """Say in one sentence that a network does not take such inputs."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
+        ) from None
 
 
 class LinearHead(NamedTuple):
@@ -295,6 +300,9 @@ class FlatNetwork:
     ----------
     device
         Where to put the copy; where the module is, without one.
+    pretrained
+        Whether the module's weights are where learning starts and the centre of the prior. Where
+        None: of any module but the heads built here and what `redrawn` returns.
 
     Examples
     --------
@@ -303,7 +311,12 @@ class FlatNetwork:
     tensor([[2.5000]])
     """
 
-    def __init__(self, module: nn.Module, device: str | torch.device | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: str | torch.device | None = None,
+        pretrained: bool | None = None,
+    ) -> None:
         if not isinstance(module, nn.Module):
             raise ValueError(f"network must be a torch.nn.Module, not {type(module).__name__}.")
         self._original = copy.deepcopy(module).eval()
@@ -318,13 +331,17 @@ class FlatNetwork:
         self.sizes = [value.numel() for _, value in trainable]
         self.dimension = sum(self.sizes)
         self.device = trainable[0][1].device
+        if pretrained is None:
+            pretrained = self.specification is None and not hasattr(self._original, REDRAWN)
+        self.pretrained = pretrained
         try:
             self._linear = bool(self.linear_head())
         except ValueError:
             self._linear = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_of_thread"}
+        kept = vars(self).items()
+        return {name: value for name, value in kept if name not in ("_of_thread", "head")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -351,6 +368,15 @@ class FlatNetwork:
     def is_linear(self) -> bool:
         """Whether the outputs are linear in θ: fixed features, then one linear layer."""
         return self._linear
+
+    @cached_property
+    def head(self) -> FlatNetwork:
+        """The network as a function of its features: f(θ, x) = head(θ, φ(x)), with the same θ."""
+        fixed = len(self._fixed_layers())
+        if not fixed:
+            return self
+        layers = list(self._original) if isinstance(self._original, nn.Sequential) else []
+        return FlatNetwork(nn.Sequential(*layers[fixed:]), pretrained=self.pretrained)
 
     @property
     def columns(self) -> int | None:
@@ -394,14 +420,29 @@ class FlatNetwork:
         return output.flatten(1) if output.ndim > 1 else output.unsqueeze(1)
 
     def features(self, x: Tensor) -> Tensor:
-        """φ(x), shape (n, columns): the fixed features before a linear head, else x, flattened."""
-        if not self._linear:
-            return x.flatten(1)
-        fixed = self.linear_head().features
-        with torch.no_grad():
-            # Blocks keep a backbone's activations of all samples from existing at once.
-            blocks = [fixed(block).flatten(1) for block in torch.split(x, _FEATURE_ROWS)]
-        return torch.cat(blocks) if blocks else fixed(x).flatten(1)
+        """φ(x): what the fixed layers before the head make of x, shape (n, ...); else x itself.
+
+        Of a linear head, φ has one flat row per sample. In blocks, lest a backbone's activations of
+        all samples exist at once.
+        """
+        layers = self._fixed_layers()
+        if not layers:
+            return x.flatten(1) if self._linear else x
+        fixed = nn.Sequential(*layers)
+        rows = min(getattr(layer, "rows_at_once", _FEATURE_ROWS) for layer in layers)
+        with _refusing_shapes(x), torch.no_grad():
+            blocks = [fixed(block) for block in torch.split(x, rows)] or [fixed(x)]
+        return torch.cat([block.flatten(1) for block in blocks] if self._linear else blocks)
+
+    def fixed_part(self) -> nn.Module:
+        """Return a plain copy of the layers that make φ of x."""
+        return copy.deepcopy(nn.Sequential(*self._fixed_layers()))
+
+    def _fixed_layers(self) -> list[nn.Module]:
+        """The layers before the first one that has parameters to learn."""
+        layers = self._layers()
+        trained = [any(p.requires_grad for p in layer.parameters()) for layer in layers]
+        return layers[: trained.index(True)]
 
     def outputs_of_many(self, thetas: Tensor, x: Tensor) -> Tensor:
         """f(θ, x) for many θ; the result has shape (models, n, outputs)."""
@@ -426,8 +467,25 @@ class FlatNetwork:
                 module.get_parameter(name).copy_(value)
         return module
 
+    @property
+    def own_parameters(self) -> Tensor:
+        """θ as the module came."""
+        values = [self._original.get_parameter(name).detach() for name in self.names]
+        return torch.cat([value.flatten().float() for value in values])
+
+    @property
+    def centre(self) -> Tensor:
+        """Where a prior given by its standard deviation is centred: the trained θ, or zero."""
+        own = self.own_parameters
+        return own if self.pretrained else torch.zeros_like(own)
+
     def initial_parameters(self, generator: torch.Generator) -> Tensor:
-        """Draw a seeded start that learns: weights N(0, 1/fan_in), biases 0, scales as built."""
+        """Return where learning starts: the trained θ, or a seeded draw that learns.
+
+        Drawn are weights from N(0, 1/fan_in); biases are 0, and scales as built.
+        """
+        if self.pretrained:
+            return self.own_parameters
         parts = []
         for name, shape in zip(self.names, self.shapes, strict=True):
             if len(shape) >= 2:
@@ -439,18 +497,16 @@ class FlatNetwork:
                 parts.append(self._original.get_parameter(name).detach().cpu().clone())
         return torch.cat([part.flatten() for part in parts]).to(self.device)
 
-    def check_inputs(self, x: Tensor) -> int:
-        """Refuse inputs of a wrong shape with a clear sentence; returns the number of outputs."""
+    def output_count(self, x: Tensor) -> int:
+        """Return how many outputs it has for such inputs, or refuse their shape in a sentence."""
         self.check_width(x)
+        if self.head is self and self._linear and x.ndim == 2:
+            layer = self.linear_head().layer
+            if x.shape[1] == layer.in_features:
+                return layer.out_features
         theta = self.initial_parameters(torch.Generator().manual_seed(0))
-        try:
-            with torch.no_grad():
-                return self(theta, x[:1]).shape[1]
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise ValueError(
-                f"The network cannot take inputs of shape {tuple(x.shape[1:])}: {reason}."
-            ) from None
+        with _refusing_shapes(x), torch.no_grad():
+            return self(theta, x[:1]).shape[1]
 
     def check_width(self, x: Tensor) -> None:
         """Refuse rows of another width than the network was built for, where it says one."""

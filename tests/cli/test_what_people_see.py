@@ -84,7 +84,7 @@ def test_help_shows_every_word(ibcl):
     def words(command: str) -> str:
         return re.sub(r"[\s│]+", " ", ibcl(command, "--help").stdout)
 
-    assert "[one a processor]" in words("bench")
+    assert "[one per processor]" in words("bench")
     learn = words("learn")
     for name in ("random_features", "mean_field", "wasserstein", "routed", "poisson"):
         assert name in learn

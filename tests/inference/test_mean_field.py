@@ -215,3 +215,29 @@ def test_inputs_of_zero_say_nothing_and_break_nothing():
     learner.learn(np.zeros((8, 2)), np.array([0, 1] * 4), task="nothing")
     posterior = learner.knowledge.stored[0]
     assert torch.isfinite(torch.cat([posterior.mean, posterior.std])).all()
+
+
+@pytest.mark.parametrize("module", [mlp(2, hidden=8), nn.Sequential(Scale(2))])
+def test_priors_share_their_noise(module):
+    """Two equal priors have one posterior, and it is the one that either has alone."""
+    network, data = FlatNetwork(module), xor_task(64)
+    method = MeanFieldVI(epochs=3)
+    (alone,) = method.infer(network, Bernoulli(), [prior(network)], data).posteriors
+    both = method.infer(network, Bernoulli(), [prior(network)] * 2, data).posteriors
+    for q in both:
+        torch.testing.assert_close(q.mean, alone.mean, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(q.std, alone.std, atol=1e-5, rtol=1e-4)
+
+
+def test_between_the_posteriors_of_several_priors_lies_a_network_that_works():
+    """Pushed by noise of their own, networks drift apart and their average is none."""
+    network, data = FlatNetwork(mlp(2, hidden=16)), xor_task(300)
+    priors = [prior(network, std) for std in (1.5, 2.0, 2.5)]
+    result = MeanFieldVI(epochs=60, learning_rate=0.02).infer(network, Bernoulli(), priors, data)
+    middle = torch.stack([q.mean for q in result.posteriors]).mean(0)
+    right = [
+        float(((network(theta, data.x)[:, 0] > 0) == data.y.bool()).float().mean())
+        for theta in (*(q.mean for q in result.posteriors), middle)
+    ]
+    assert min(right) > 0.85
+    assert right[-1] > min(right[:-1]) - 0.03

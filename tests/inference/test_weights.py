@@ -41,6 +41,23 @@ def test_whole_weights_are_repeated_samples(method, likelihood, outputs, y):
     assert weighted.posteriors[0].wasserstein(plain.posteriors[0]) > 0.01
 
 
+def test_few_weighted_samples_take_the_way_that_many_repeated_ones_take():
+    """Fewer samples than columns are solved in their span, where a step must mean the same."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(20, 30, generator=generator)
+    y = (x[:, 0] + torch.randn(20, generator=generator) > 0).float()
+    weights = torch.randint(1, 4, (20,), generator=generator).double()
+    repeated = torch.repeat_interleave(torch.arange(20), weights.long())
+    assert len(repeated) > 31
+    network = FlatNetwork(linear(30))
+    for std in (0.5, 5.0, 50.0):
+        few, many = (
+            DenseVI().infer(network, Bernoulli(), [prior(network, std)], data).posteriors[0]
+            for data in (TaskData(x, y, weights), TaskData(x[repeated], y[repeated]))
+        )
+        assert_same_gaussian(few, many, tolerance=1e-6)
+
+
 @pytest.mark.parametrize(("method", "likelihood", "outputs", "y"), CASES.values(), ids=CASES)
 def test_equal_weights_of_one_change_nothing(method, likelihood, outputs, y):
     network = FlatNetwork(linear(3, outputs))

@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from scoring_data import score
 
 from ibcl.cli import predictions
-from ibcl.experiments.ray_engine import RayEngine
+from ibcl.engines.ray import RayEngine
 
 SMALL = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 

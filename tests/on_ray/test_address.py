@@ -6,7 +6,7 @@ import pytest
 import ray
 from pieces import square
 
-from ibcl.experiments.ray_engine import RayEngine
+from ibcl.engines.ray import RayEngine
 
 
 def test_an_address_without_a_cluster_is_one_sentence() -> None:

@@ -15,11 +15,11 @@ import pytest
 from pieces import deadly, first_ends, poisoned, slow, square
 from programs import python
 
-from ibcl.experiments.engine import LocalEngine, engine
+from ibcl.engines import LocalEngine, engine
+from ibcl.engines.ray import RayEngine
 from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.protocol import Protocol
 from ibcl.experiments.evaluation.runs import Cell, read_runs, run_all
-from ibcl.experiments.ray_engine import RayEngine
 
 QUICK = Protocol(preferences=2, samples=2, tasks=2)
 # The only columns that differ between two runs of the same cell, on whatever engine.
@@ -118,7 +118,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from pieces import endless
-from ibcl.experiments.ray_engine import RayEngine
+from ibcl.engines.ray import RayEngine
 list(RayEngine(processes=1).run(partial(endless, Path(sys.argv[1])), [0]))
 """
 

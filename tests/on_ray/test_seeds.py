@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("mujoco", reason="the extra rl is not installed")
 pytest.importorskip("moocore", reason="the extra rl is not installed")
 
-from ibcl.experiments.ray_engine import RayEngine
+from ibcl.engines.ray import RayEngine
 from ibcl.rl import BayesianPolicyGradient
 from ibcl.rl.experiment import run
 from ibcl.rl.stages import Recipe, Stage

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ibcl.rl.environments import Environment
-from ibcl.rl.experiment import even_preferences
+from ibcl.rl.expected_utility import even_preferences
 
 
 class LinearQuadratic(Environment):

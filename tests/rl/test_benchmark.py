@@ -11,17 +11,18 @@ pytest.importorskip("mujoco")
 pytest.importorskip("moocore")
 pytest.importorskip("matplotlib")
 
-import typer
 from typer.testing import CliRunner
 
 from ibcl.cli.rl import rl
 from ibcl.rl import Anchor, BayesianPolicyGradient, TwinDelayed
+from ibcl.rl.expected_utility import expected_utility
 from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
+from ibcl.rl.published import PUBLISHED
 from ibcl.rl.recipes import RECIPES, recipe
-from ibcl.rl.report import REPORTED, Interval, needed_tasks, summary, trained_tasks
+from ibcl.rl.report import Interval, needed_tasks, summary, trained_tasks
 from ibcl.rl.results import SeedResult, TaskResult
-from ibcl.rl.stages import Image, Recipe, Stage, Together, Trial
+from ibcl.rl.stages import JointStage, Recipe, Restarts, Stage, SymmetryTransfer
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(
@@ -40,9 +41,7 @@ TINY = Recipe(
 @pytest.fixture
 def app(monkeypatch):
     monkeypatch.setitem(RECIPES, "mo-halfcheetah", TINY)
-    application = typer.Typer()
-    application.command()(rl)
-    return application
+    return rl
 
 
 def test_the_command_writes_what_it_counted(app, tmp_path):
@@ -63,6 +62,9 @@ def test_the_command_writes_what_it_counted(app, tmp_path):
             assert float(row["hypervolume"]) == pytest.approx(
                 hypervolume(points[row["seed"]]), rel=1e-3
             )
+            assert float(row["expected_utility"]) == pytest.approx(
+                expected_utility(points[row["seed"]]), abs=0.2
+            )
         # A task is one update of 2 x 128 steps and one scoring episode.
         assert int(row["steps"]) == int(row["trained"]) * (2 * 128 + 500)
     assert {(row["figure"], row["combined"], row["trained"]) for row in rows} == {
@@ -81,10 +83,14 @@ def test_a_finished_seed_is_not_run_again_and_processes_agree_with_one(tmp_path)
     assert [result.fronts for result in alone] == [result.fronts for result in together]
     file = tmp_path / "alone" / "seed-3" / "result-2.json"
     stored = json.loads(file.read_text())
+    assert stored["expected_utilities"] == alone[0].expected_utilities
+    # Results from before expected utilities were kept are read as well: they follow from the front.
+    del stored["expected_utilities"]
     stored["hypervolumes"]["all"] = 42.0
     file.write_text(json.dumps(stored))
     again = run(TINY, [3], tmp_path / "alone", preferences=2)
     assert again[0].hypervolumes["all"] == 42.0
+    assert again[0].expected_utilities == alone[0].expected_utilities
 
 
 def test_a_log_is_told_every_iteration_and_the_hypervolumes(tmp_path):
@@ -104,7 +110,10 @@ def test_a_log_is_told_every_iteration_and_the_hypervolumes(tmp_path):
     for (_, _, figures), task in zip(told, result.tasks, strict=False):
         assert [figures["return 1"], figures["return 2"]] == task.curve[-1][2:]
         assert figures["KL"] >= 0
-    assert told[-1][2] == {f"hypervolume/{k}": v for k, v in result.hypervolumes.items()}
+    assert told[-1][2] == {
+        **{f"hypervolume/{k}": v for k, v in result.hypervolumes.items()},
+        **{f"expected utility/{k}": v for k, v in result.expected_utilities.items()},
+    }
 
 
 def test_an_unknown_environment_is_one_sentence(app, tmp_path):
@@ -119,18 +128,18 @@ def test_recipes_combine_only_what_they_learn_and_at_most_five(name):
     plan = recipe(name)
     known = []
     for stage in plan.stages:
-        priors = [stage.of] if isinstance(stage, Image) else list(stage.priors)
-        if isinstance(stage, Together):
+        priors = [stage.of] if isinstance(stage, SymmetryTransfer) else list(stage.priors)
+        if isinstance(stage, JointStage):
             assert len(priors) == len(stage.tasks) == len(stage.inference.estimator.anchors)
         assert set(priors) <= set(known)
-        kept = stage.kept if isinstance(stage, Together) else ()
+        kept = stage.kept if isinstance(stage, JointStage) else ()
         assert set(kept) <= set(known)
         known += [name for name in stage.names if name not in kept]
     assert len(set(known)) == len(known)
     for combined in plan.combinations.values():
         assert set(combined) <= set(known)
         assert len(combined) <= 5
-    assert name in REPORTED
+    assert name in PUBLISHED
 
 
 @pytest.mark.parametrize("name", ["mo-halfcheetah", "mo-ant"])
@@ -140,7 +149,7 @@ def test_two_tasks_are_the_two_extremes_and_nothing_else(name):
     first, second = plan.stages
     assert isinstance(first, Stage)
     learnt = {first.task: first.preference}
-    if isinstance(second, Together):
+    if isinstance(second, JointStage):
         # The first may be looked at again, but it is kept as it is.
         kept = [anchor.kept for anchor in second.inference.estimator.anchors]
         known = dict(zip(second.tasks, kept, strict=True))
@@ -171,7 +180,7 @@ def test_only_the_baseline_is_called_one(name):
     text = summary(baseline, [result(baseline)], "ibcl rl")
     assert "ours" not in text
     assert "osteriors trained:" not in text
-    assert "| baseline, network that sees the preference | 1.000 | one network |" in text
+    assert "| baseline, network that sees the preference | 1.000 | 1000 | one network |" in text
     text = summary(ours, [result(ours)], "ibcl rl")
     assert "baseline" not in text
     assert "| 1.000 |" in text
@@ -216,7 +225,7 @@ def test_tasks_learnt_together_are_needed_together():
         stages=(
             Stage("a", (0.0, 1.0), ONE_UPDATE),
             Stage("b", (1.0, 0.0), ONE_UPDATE),
-            Together({"c": (0.0, 1.0), "d": (1.0, 0.0)}, ONE_UPDATE, priors=("a", "a")),
+            JointStage({"c": (0.0, 1.0), "d": (1.0, 0.0)}, ONE_UPDATE, priors=("a", "a")),
         ),
         combinations={},
     )
@@ -260,7 +269,7 @@ def test_a_task_that_is_kept_is_learnt_and_counted_once(tmp_path):
     tasks = {"speed": (1.0, 0.0), "energy": (0.0, 1.0)}
     plan = replace(
         TINY,
-        stages=(Stage("speed", (1.0, 0.0), learning), Together(tasks, beside)),
+        stages=(Stage("speed", (1.0, 0.0), learning), JointStage(tasks, beside)),
         combinations={"two tasks only": ("energy", "speed")},
         squashed=True,
     )
@@ -283,7 +292,7 @@ def test_the_best_of_several_starts_goes_on_and_the_others_are_counted(tmp_path)
                 Stage("energy", (0.0, 1.0), ONE_UPDATE),
             ),
             combinations={"both": ("energy", "speed")},
-            trial=Trial(starts, iterations=2) if starts else None,
+            restarts=Restarts(starts, iterations=2) if starts else None,
         )
 
     one = 2 * 128 + 500
@@ -294,13 +303,13 @@ def test_the_best_of_several_starts_goes_on_and_the_others_are_counted(tmp_path)
     (tried,) = run(starting(4), [5], tmp_path / "tried", preferences=2)
     assert [spent.steps for spent in tried.given_up] == 3 * [2 * one]
     assert tried.cost().steps == (3 * 2 + 3 + 1) * one
-    assert "given up after their trial, their cost included: seed 5: 3" in summary(
+    assert "starts given up, their cost included: seed 5: 3" in summary(
         starting(4), [tried], "ibcl rl"
     )
     # Whichever went on had returned the most by then, among four of which the first is known.
     shown = max(speed for at, _, speed, _ in tried.tasks[0].curve if at <= 2)
     assert shown >= max(speed for at, _, speed, _ in plain.tasks[0].curve if at <= 2)
-    # The trials are remembered by their checkpoints, and not run again.
+    # The starts are remembered by their checkpoints, and not run again.
     file = tmp_path / "tried" / "seed-5" / "result-2.json"
     before = json.loads(file.read_text())
     file.unlink()
@@ -308,7 +317,7 @@ def test_the_best_of_several_starts_goes_on_and_the_others_are_counted(tmp_path)
     assert json.loads(file.read_text()) == before
     assert continued == tried
     with pytest.raises(ValueError, match="at least one start, not 0"):
-        Trial(starts=0, iterations=2)
-    together = Together({"a": (0.0, 1.0), "b": (1.0, 0.0)}, ONE_UPDATE)
+        Restarts(starts=0, iterations=2)
+    together = JointStage({"a": (0.0, 1.0), "b": (1.0, 0.0)}, ONE_UPDATE)
     with pytest.raises(ValueError, match="the first has to be learnt alone"):
         replace(starting(2), stages=(together,))

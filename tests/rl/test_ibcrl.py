@@ -9,8 +9,8 @@ from known_fronts import LinearQuadratic, TwoGoals
 from resuming import assert_resumes_exactly
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
-from ibcl.rl.evolution import EvolutionStrategies
-from ibcl.rl.experiment import even_preferences
+from ibcl.rl.bayesian_quadrature import BayesianQuadrature
+from ibcl.rl.expected_utility import even_preferences
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.policy_gradient import ClippedSurrogate
@@ -24,14 +24,14 @@ GRADIENT = BayesianPolicyGradient(
     rate=(1.0, 0.1),
     kl_weight=1e-6,
 )
-EVOLUTION = BayesianPolicyGradient(
+QUADRATURE = BayesianPolicyGradient(
     iterations=300,
-    estimator=EvolutionStrategies(mean_rate=1.0, std_rate=0.1),
-    rate=(1.0, 0.2),
-    std_bounds=(0.03, 1.0),
+    estimator=BayesianQuadrature(mean_rate=0.02, std_rate=0.01),
+    action_std=(0.3, 0.1),
+    rate=(1.0, 0.05),
     kl_weight=1e-6,
 )
-METHODS = {"gradient": (GRADIENT, 0.05), "evolution": (EVOLUTION, 0.3)}
+METHODS = {"gradient": (GRADIENT, 0.05), "quadrature": (QUADRATURE, 0.05)}
 
 
 def learnt(environment, method, seed=0, **options):
@@ -205,7 +205,7 @@ def test_of_several_priors_the_one_that_earns_most_in_the_task_is_taken():
 def test_tasks_may_be_learnt_by_different_estimators():
     ibcrl = learnt(TwoGoals, "gradient")
     before = ibcrl.policy((0.5, 0.5)).q.mean.clone()
-    ibcrl.learn((0.5, 0.5), "middle", inference=EVOLUTION)
+    ibcrl.learn((0.5, 0.5), "middle", inference=QUADRATURE)
     ibcrl.learn("left", "again", inference=GRADIENT)
     known = TwoGoals.best_returns((0.5, 0.5)).sum()
     assert ibcrl.returns(ibcrl.policy((0.5, 0.5)).q.mean[None].numpy()).sum() > 0.98 * known
@@ -224,5 +224,5 @@ def test_bad_input_gives_one_sentence():
         IBCRL(
             TwoGoals,
             hidden=(),
-            inference=BayesianPolicyGradient(estimator=EvolutionStrategies(), trajectory_kl=(1.0,)),
+            inference=BayesianPolicyGradient(estimator=BayesianQuadrature(), trajectory_kl=(1.0,)),
         ).learn("left")

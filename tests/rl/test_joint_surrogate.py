@@ -98,32 +98,32 @@ def test_the_critic_learns_alone_until_it_is_warm():
 def test_the_gradient_of_every_copy_goes_to_the_tasks_that_move():
     rng = np.random.default_rng(0)
     family = Family(Perceptron((2, 1)), (*LINE[:2], replace(LINE[2], kept=True)))
-    theta, place = rng.normal(size=(4, 9)), family.places(4, rng)
+    theta, mixing = rng.normal(size=(4, 9)), family.draw_mixing(4, rng)
     upstream = rng.normal(size=(4, 3))
 
     def value(at):
-        return float((family.policies(at, place) * upstream).sum())
+        return float((family.policies(at, mixing) * upstream).sum())
 
     steps = 1e-6 * np.eye(36).reshape(36, 4, 9)
     numeric = [(value(theta + step) - value(theta - step)) / 2e-6 for step in steps]
     expected = np.reshape(numeric, (4, 9))
     expected[:, 6:] = 0  # the kept one
-    np.testing.assert_allclose(family.gradient(upstream, place), expected, atol=1e-6)
+    np.testing.assert_allclose(family.gradient(upstream, mixing), expected, atol=1e-6)
 
 
 def test_no_cap_beside_a_cap_is_none_where_its_task_has_no_weight():
     anchors = (Anchor((1.0, 0.0), cap=(2.0, np.inf)), Anchor((1.0, 0.0)))
     family = Family(Perceptron((1, 1)), anchors)
-    place = np.array([[1.0, 0.0], [0.5, 0.5]], dtype=np.float32)
+    mixing = np.array([[1.0, 0.0], [0.5, 0.5]], dtype=np.float32)
     rewards = np.full((2, 1, 2), 7.0, dtype=np.float32)
-    earned = family.rewards(rewards, place, np.ones(2), np.ones((2, 1), dtype=bool))
+    earned = family.rewards(rewards, mixing, np.ones(2), np.ones((2, 1), dtype=bool))
     assert earned.ravel().tolist() == [2.0, 7.0]
 
 
 def test_bad_settings_are_one_sentence():
     with pytest.raises(ValueError, match="at least two anchors, not 1; for one task"):
         JointSurrogate(anchors=LINE[:1])
-    with pytest.raises(ValueError, match="anchors have their own"):
+    with pytest.raises(ValueError, match="anchors have caps of their own"):
         replace(LEARNING, cap=(1.0, 1.0))
     ibcrl = learner()
     with pytest.raises(ValueError, match="is for tasks learnt with learn_together"):
@@ -132,5 +132,3 @@ def test_bad_settings_are_one_sentence():
         ibcrl.learn_together({"a": (0.0, 1.0), "b": (1.0, 0.0)}, inference=LEARNING)
     with pytest.raises(ValueError, match="know no trajectory KL"):
         ibcrl.learn_together(TASKS, inference=replace(LEARNING, trajectory_kl=(1.0,)))
-    with pytest.raises(ValueError, match="their own mirror images"):
-        ibcrl.learn_together(TASKS, inference=replace(LEARNING, reflected=True))

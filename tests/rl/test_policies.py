@@ -1,4 +1,4 @@
-"""Networks and their hand-written gradients, normalisers and clocks."""
+"""Networks and their hand-written gradients, and normalisers."""
 
 from itertools import pairwise
 
@@ -89,15 +89,6 @@ def test_each_row_of_parameters_acts_on_its_own_observation():
     for row in range(4):
         alone = policy.act(theta[[row]], observations[[row]])
         np.testing.assert_allclose(together[[row]], alone, atol=1e-12)
-
-
-def test_the_clock_adds_its_phase():
-    policy = Policy(1, 1, hidden=(), clock=8)
-    observation = np.array([[5.0], [5.0]])
-    features = policy.features(observation, np.array([0, 2]))
-    np.testing.assert_allclose(features, [[5, 0, 1], [5, 1, 0]], atol=1e-12)
-    with pytest.raises(ValueError, match="number of steps"):
-        policy.features(observation)
 
 
 def test_the_normaliser_standardises_what_random_actions_show():

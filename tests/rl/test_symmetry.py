@@ -9,20 +9,17 @@ import torch
 pytest.importorskip("mujoco")
 
 import mujoco
-from known_fronts import LinearQuadratic
 
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl import IBCRL, BayesianPolicyGradient, make
 from ibcl.rl.policies import Normaliser, Policy
-from ibcl.rl.symmetry import Projection, Reflection, SignedPermutation
-from ibcl.rl.variational import Variational
 
 ANT = make("mo-ant", copies=1).reflection
 TURNS = make("mo-ant", copies=1).rotation
 
 
-def ant_policy(hidden=(6, 4), clock=None):
-    return Policy(27, 8, hidden=hidden, clock=clock)
+def ant_policy(hidden=(6, 4)):
+    return Policy(27, 8, hidden=hidden)
 
 
 def test_a_mirrored_ant_makes_mirrored_steps():
@@ -41,33 +38,16 @@ def test_a_mirrored_ant_makes_mirrored_steps():
     assert moved > 0.1, "the two ants must not be doing the same"
 
 
-@pytest.mark.parametrize("clock", [None, 12.0])
-def test_mirrored_parameters_act_as_the_mirrored_policy(clock):
-    policy = ant_policy(clock=clock)
+def test_mirrored_parameters_act_as_the_mirrored_policy():
+    policy = ant_policy()
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(1, policy.dimension))
     image = ANT.parameters(policy)
     observation = rng.normal(size=(1, 27))
-    elapsed = np.array([5])
-    expected = ANT.action(policy.act(theta, observation, elapsed))
-    ours = policy.act(image(theta), ANT.observation(observation), elapsed)
+    expected = ANT.action(policy.act(theta, observation))
+    ours = policy.act(image(theta), ANT.observation(observation))
     np.testing.assert_allclose(ours, expected, atol=1e-12)
     np.testing.assert_array_equal(image(image(theta)), theta)
-
-
-def test_a_projected_distribution_is_its_own_mirror_image_and_stays_put():
-    policy = ant_policy()
-    rng = np.random.default_rng(2)
-    q = Variational(rng.normal(size=policy.dimension), rng.normal(size=policy.dimension))
-    project = Projection(ANT, policy, [0.5, 0.5])
-    project(q)
-    mirrored = ANT.gaussian(policy, q.gaussian())
-    torch.testing.assert_close(mirrored.mean, q.gaussian().mean)
-    torch.testing.assert_close(mirrored.std, q.gaussian().std)
-    before = q.copy()
-    project(q)
-    np.testing.assert_allclose(q.mean, before.mean, atol=1e-12)
-    np.testing.assert_allclose(q.log_std, before.log_std, atol=1e-12)
 
 
 def test_the_normaliser_mirrors_features_as_observations():
@@ -107,34 +87,10 @@ def test_a_reflected_task_costs_nothing_and_swaps_what_it_does():
         np.testing.assert_allclose(outcome.reward[0, ::-1], outcome.reward[1], atol=1e-4)
 
 
-def test_learning_with_reflection_keeps_q_its_own_mirror_image():
-    class Mirrored(LinearQuadratic):
-        """u(−x) = −u(x): both objectives are the same on either side."""
-
-        reflection = Reflection(
-            SignedPermutation((0,), (-1.0,)), SignedPermutation((0,), (-1.0,)), (0, 1)
-        )
-
-    inference = BayesianPolicyGradient(iterations=3, reflected=True)
-    ibcrl = IBCRL(Mirrored, hidden=(), copies=4, inference=inference, normalise=False)
-    q = ibcrl.learn([0.5, 0.5]).posteriors[0]
-    # A linear policy that is its own mirror image has no offset.
-    assert q.mean[1] == 0
-    assert q.mean[0] != 0
-    free = IBCRL(Mirrored, hidden=(), copies=4, inference=replace(inference, reflected=False))
-    assert free.learn([0.5, 0.5]).posteriors[0].mean[1] != 0
-
-
 def test_what_cannot_be_reflected_is_one_sentence():
-    with pytest.raises(ValueError, match="not its own mirror image"):
-        Projection(ANT, ant_policy(), [1.0, 0.0])
     with pytest.raises(ValueError, match="even number of hidden units, not 5"):
         ANT.parameters(ant_policy(hidden=(5,)))
-    cheetah = IBCRL(
-        "mo-halfcheetah", hidden=(), copies=2, inference=BayesianPolicyGradient(1, reflected=True)
-    )
-    with pytest.raises(ValueError, match="declares no reflection to learn with"):
-        cheetah.learn("speed")
+    cheetah = IBCRL("mo-halfcheetah", hidden=(), copies=2, inference=BayesianPolicyGradient(1))
     with pytest.raises(ValueError, match="mo-halfcheetah declares no reflection"):
         cheetah.image("speed", "other")
     with pytest.raises(ValueError, match="mo-halfcheetah declares no rotation"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from served_bases import grown
+from served_bases import JSON, grown
 
 from ibcl.serve import Settings, create_app
 
@@ -28,7 +28,8 @@ def settings(base: Path) -> Settings:
 
 @pytest.fixture
 def client(settings: Settings):
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+    app = create_app(settings)
+    with TestClient(app, raise_server_exceptions=False, headers=JSON) as client:
         yield client
 
 

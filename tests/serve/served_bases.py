@@ -13,6 +13,8 @@ from ibcl.tabular import Schema
 TASKS = ("sci-fi", "horror", "romance")
 CENTRES = ((-2.0, 0.0), (2.0, 0.0), (0.0, 3.0))
 SLOPES = ((0.3, 1.0), (0.3, -1.0), (-1.0, 0.3))
+JSON = {"Content-Type": "application/json"}
+"""What callers without a token show that no web page elsewhere can."""
 
 
 def films(task: str, count: int, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
@@ -43,7 +45,9 @@ def grown(folder: Path, tasks: int, pooling: str = "routed") -> Path:
     else:
         frame, labels = films(TASKS[0], 150)
         schema = Schema.fit(frame, labels)
-        learner = ibcl.IBCL(ibcl.networks.linear(schema.width), pooling=pooling, encoder=schema)
+        # The kind of network that estimators and the command line choose by default.
+        network = ibcl.networks.random_features(schema.width, width=16, skip=True)
+        learner = ibcl.IBCL(network, pooling=pooling, encoder=schema)
     learn(learner, tasks).save(folder)
     return folder
 

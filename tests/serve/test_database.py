@@ -13,7 +13,7 @@ from served_bases import rows
 from sqlalchemy import create_engine, text
 
 from ibcl.serve import Settings, create_app, database
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 from ibcl.serve.preferences import Change, Preferences, Stored
 from ibcl.serve.settings import database_url
 
@@ -57,14 +57,14 @@ def test_changes_of_one_batch_see_each_other_in_order(kept):
         return Stored({"c": 1.0})
 
     def refuse(_):
-        raise Refusal(404, "no")
+        raise ApiError(404, "no")
 
     results = kept.change(
         [setting("ann", a=1.0), Change("ann", look, "inferred"), Change("bob", refuse, "deleted")]
     )
     assert seen == [{"a": 1.0}]
     assert results[1].weights == {"c": 1.0}
-    assert isinstance(results[2], Refusal)
+    assert isinstance(results[2], ApiError)
     assert kept.read(["ann", "bob"])["ann"].weights == {"c": 1.0}
     assert [(p.source, p.weights) for p in kept.history("ann", 10)] == [
         ("inferred", {"c": 1.0}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibcl.serve import feedback, fitting
+from ibcl.preference import follow
+from ibcl.serve import fitting, lineage
 from ibcl.serve.batching import Batcher
 from ibcl.serve.drift import Drift
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
+from ibcl.serve.exports import Exports
 from ibcl.serve.protection import RateLimit
 
 TASKS = ["a", "b", "c", "d", "e"]
@@ -36,7 +39,7 @@ def weightings(draw):
 def test_a_stored_preference_always_fits_or_is_refused(weights, tasks, share):
     remaining = sum(weights.get(task, 0) for task in tasks)
     if remaining == 0 and (share == 0 or set(tasks) <= set(weights)):
-        with pytest.raises(Refusal, match="gone"):
+        with pytest.raises(ApiError, match="gone"):
             fitting.stored(weights, tasks, share)
         return
     fitted = fitting.stored(weights, tasks, share)
@@ -65,17 +68,17 @@ def densities(counts, sure=0.999):
 
 
 def test_feedback_that_is_certain_counts_examples():
-    found = feedback.update(None, densities([6, 3, 1]), ["a", "b", "c"], 1.0)
+    found = follow(None, densities([6, 3, 1]), ["a", "b", "c"], 1.0)
     expected = (np.array([6, 3, 1]) + 1 / 3) / 11
     assert list(found.weights.values()) == pytest.approx(expected, abs=0.01)
 
 
 def test_without_forgetting_batches_do_not_matter_where_examples_are_certain():
     tasks, everything = ["a", "b"], densities([7, 5], sure=1 - 1e-9)
-    at_once = feedback.update(None, everything, tasks, 1.0)
+    at_once = follow(None, everything, tasks, 1.0)
     in_parts = None
     for row in everything:
-        in_parts = feedback.update(in_parts and in_parts.counts, row[None], tasks, 1.0)
+        in_parts = follow(in_parts and in_parts.counts, row[None], tasks, 1.0)
     assert in_parts.weights == pytest.approx(at_once.weights, abs=1e-6)
 
 
@@ -83,19 +86,19 @@ def test_forgetting_bounds_what_can_be_known():
     """With a factor γ old examples are worth at most 1/(1 − γ) together."""
     state = None
     for _ in range(500):
-        state = feedback.update(state and state.counts, densities([1, 0]), ["a", "b"], 0.9)
+        state = follow(state and state.counts, densities([1, 0]), ["a", "b"], 0.9)
     assert sum(state.counts.values()) == pytest.approx(1 / (1 - 0.9) + 1, rel=1e-3)
 
 
 @given(st.integers(0, 5), st.integers(1, 4))
 def test_examples_nobody_explains_say_nothing(count, tasks):
     names = TASKS[:tasks]
-    found = feedback.update(None, np.full((count, tasks), -np.inf), names, 0.9)
+    found = follow(None, np.full((count, tasks), -np.inf), names, 0.9)
     assert list(found.weights.values()) == pytest.approx([1 / tasks] * tasks)
 
 
 def test_more_examples_are_surer():
-    few, many = (feedback.update(None, densities([n, n]), ["a", "b"], 1.0) for n in (3, 300))
+    few, many = (follow(None, densities([n, n]), ["a", "b"], 1.0) for n in (3, 300))
     assert many.std["a"] < few.std["a"] / 5
 
 
@@ -137,7 +140,7 @@ def test_those_who_ask_at_once_share_a_batch():
 
 def test_too_much_at_once_is_refused_and_not_forgotten():
     results, _ = batched(range(20), waiting=5)
-    refused = [result for result in results if isinstance(result, Refusal)]
+    refused = [result for result in results if isinstance(result, ApiError)]
     assert len(refused) == 15
     assert {refusal.status for refusal in refused} == {503}
 
@@ -195,3 +198,71 @@ def test_a_rate_limit_holds_over_time():
         now[0] += 0.01
     assert allowed == pytest.approx(10 * 10 + 20, abs=2)
     assert limit.allows("bob")
+
+
+def exported(keys, **options):
+    """Ask for the files of all keys at once; return what came of them and what was made."""
+    made, at_once, most = [], [0], [0]
+
+    def make(key):
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.002)
+        at_once[0] -= 1
+        made.append(key)
+        if key < 0:
+            raise ValueError(str(key))
+        return b"x" * key
+
+    async def run():
+        exports = Exports(**options)
+        asked = (exports.get(key, lambda key=key: make(key)) for key in keys)
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        again = await asyncio.gather(
+            *(exports.get(key, lambda key=key: make(key)) for key in keys), return_exceptions=True
+        )
+        exports.close()
+        return results, again
+
+    return *asyncio.run(run()), made, most[0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(-2, 9), min_size=1, max_size=12))
+def test_exports_are_made_one_at_a_time_and_once(keys):
+    results, again, made, most = exported(keys)
+    assert most == 1
+    for key, *found in zip(keys, results, again, strict=True):
+        for result in found:
+            assert isinstance(result, ValueError) if key < 0 else result == b"x" * key
+    # What failed is tried again, and what was made is not made again.
+    assert all(made.count(key) == (1 if key >= 0 else 2) for key in set(keys))
+
+
+def test_exports_beyond_a_bound_are_refused_for_now():
+    results, _, made, _ = exported(range(1, 9), waiting=3)
+    refused = [result for result in results if isinstance(result, ApiError)]
+    assert len(refused) == 5
+    assert {(error.status, error.retry_after > 0) for error in refused} == {(503, True)}
+    assert made[:3] == [1, 2, 3]
+
+
+def test_exports_are_remembered_up_to_a_size():
+    _, _, made, _ = exported([4, 5, 6], remembered=10)
+    assert len(made) > 3
+
+
+@given(
+    st.lists(st.sampled_from(TASKS), min_size=1, unique=True),
+    st.lists(st.sampled_from(TASKS), unique=True),
+    st.lists(st.sampled_from(TASKS), unique=True),
+)
+def test_tasks_go_on_until_they_are_forgotten(first, forgotten, learnt):
+    """Whatever is forgotten and learnt in between, what stays is itself, and nothing else is."""
+    before = {task: f"first {task}" for task in first}
+    staying = [task for task in first if task not in forgotten]
+    between = lineage.following(before, staying)
+    after = lineage.following(between, [*staying, *(t for t in learnt if t not in staying)])
+    for task, identity in after.items():
+        assert (identity == before.get(task)) == (task in staying)
+    assert len(set(after.values())) == len(after)

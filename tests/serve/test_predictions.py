@@ -94,7 +94,7 @@ def test_callers_at_the_same_moment_get_their_own_answers(reader, learnt):
             given = [{"year": 1.0}]
         answer = reader.post("/v1/predict", json={"rows": given, "preference": preference})
         if number % 5 == 0:
-            return answer.status_code == 409 and "minutes" in answer.json()["error"]
+            return answer.status_code == 422 and "minutes" in answer.json()["error"]
         expected = learner.model(preference).predict_proba(frame_of(given))
         return np.allclose(answer.json()["probabilities"], expected, atol=1e-12)
 

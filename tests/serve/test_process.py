@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from browsers import serving, until
+from processes import running
 from served_bases import grown, rows
 from typer.testing import CliRunner
 
 import ibcl
 from ibcl.cli import app
 from ibcl.serve import Client, ServiceError, Settings, create_app
-
-COMMAND = [sys.executable, "-c", "from ibcl.cli import main; main()"]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-@contextmanager
-def running(base, *options: str) -> Iterator[tuple[subprocess.Popen, str]]:
-    port = free_port()
-    command = [*COMMAND, "serve", str(base), "--port", str(port), *options]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        with Client(url) as client:
-            deadline = time.monotonic() + 60
-            while not client.ready():
-                assert process.poll() is None, process.stderr.read().decode()
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        yield process, url
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def test_what_was_acknowledged_survives_a_kill(base, tmp_path):

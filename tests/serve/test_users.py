@@ -108,17 +108,17 @@ def test_inference_for_nobody_stores_nothing(client):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "status", "said"),
     [
-        ({"labels": ["liked"]}, "one a row"),
-        ({"clicked": [True]}, "one a row"),
-        ({"labels": ["adored", "not"]}, "adored"),
-        ({"rows": [{"year": 1}]}, "lacks the column"),
+        ({"labels": ["liked"]}, 409, "one a row"),
+        ({"clicked": [True]}, 409, "one a row"),
+        ({"labels": ["adored", "not"]}, 409, "adored"),
+        ({"rows": [{"year": 1}]}, 422, "lacks the column"),
     ],
 )
-def test_examples_that_do_not_fit_are_refused(client, body, said):
+def test_examples_that_do_not_fit_are_refused(client, body, status, said):
     answer = client.post("/v1/users/ann/infer", json={"rows": rows("sci-fi", 2), **body})
-    assert answer.status_code == 409
+    assert answer.status_code == status
     assert said in answer.json()["error"]
     assert client.get(ANN).status_code == 404
 

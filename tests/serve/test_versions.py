@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
-from served_bases import grown, rows
+from served_bases import JSON, grown, rows
 
 import ibcl
 from ibcl.serve import Settings, create_app
@@ -104,13 +104,13 @@ def test_versions_side_by_side_and_rolled_back(client, base):
 
 def test_a_rollback_outlives_the_process_and_what_was_added_since(base):
     settings = Settings(base, poll=0.02)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), headers=JSON) as client:
         first = client.get("/ready").json()["version"]
         grown(base, 3)
         wait_for(lambda: len(tasks(client)) == 3)
         client.put("/v1/users/ann/preference", json={"sci-fi": 0.5, "romance": 0.5})
         client.post(f"/v1/versions/{first}/activate")
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), headers=JSON) as client:
         assert client.get("/ready").json()["version"] == first
         stored = client.get("/v1/users/ann/preference").json()
         assert stored["preference"] == {"sci-fi": 1.0, "horror": 0.0}

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-STEPS = ("open", "write", "fsync", "replace", "link", "mkdir", "unlink", "rename", "scandir")
+STEPS = (
+    "open",
+    "write",
+    "fsync",
+    "replace",
+    "link",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "rename",
+    "scandir",
+)
 
 
 class Killed(BaseException):

@@ -1,4 +1,6 @@
-"""Kill writers at random moments, and let two of them race; run as a program of its own.
+"""Kill and stop writers at random moments, and let two of them race, with locks and without.
+
+Run as a program of its own.
 
 It imports the library once and forks its victims, so that a kill costs milliseconds. Whatever goes
 wrong ends it with an assertion.
@@ -6,6 +8,8 @@ wrong ends it with an assertion.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 import signal
@@ -121,9 +125,8 @@ def race(folder: Path, tasks: int) -> int:
             try:
                 ibcl.load(folder, autosave=True).learn(*task(number), task=f"{name}{number}")
                 number += 1
-            except ibcl.StoreError as error:
-                if "changed since" not in str(error):
-                    raise
+            except ibcl.store.ChangedSinceError:
+                continue
 
     children = [forked(lambda name=name: write(name)) for name in ("left", "right")]
     statuses: dict[int, int] = {}
@@ -141,6 +144,56 @@ def race(folder: Path, tasks: int) -> int:
     return len(expected)
 
 
+def refuse_locks() -> None:
+    """Let this process, and those it forks, work as on a file system without locks."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    fcntl.flock = refuse
+
+
+def stop_many(folder: Path, stops: int, seed: int, duration: float) -> int:
+    """Stop a writer again and again, save meanwhile, and let it go on: nothing gets lost."""
+    new_learner().save(folder)
+
+    def add(name: str) -> None:
+        while True:
+            try:
+                ibcl.load(folder, autosave=True).learn(*task(0), task=name)
+            except ibcl.store.ChangedSinceError:
+                continue
+            return
+
+    def write(report: int) -> None:
+        number = 0
+        while True:
+            add(f"theirs {number}")
+            os.write(report, b".")
+            number += 1
+
+    reader, writer = os.pipe()
+    child = forked(lambda: write(writer))
+    os.close(writer)
+    moments = random.Random(seed)
+    reported = len(os.read(reader, 1))
+    for number in range(stops):
+        time.sleep(moments.uniform(0, duration))
+        os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
+        add(f"ours {number}")
+        os.kill(child, signal.SIGCONT)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while chunk := os.read(reader, 4096):
+        reported += len(chunk)
+    found = ibcl.load(folder).tasks
+    theirs = [name for name in found if name.startswith("theirs")]
+    assert {f"ours {number}" for number in range(stops)} == set(found) - set(theirs)
+    assert reported <= len(theirs) <= reported + 1
+    return len(found)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     # The first time is slow, and would be in every child; the second is how long a task takes.
@@ -152,6 +205,9 @@ def main(folder: Path) -> None:
         duration = time.perf_counter() - begin
     learnt = kill_many(folder / "killed", kills=25, seed=0, duration=duration)
     print(learnt, race(folder / "raced", tasks=5))
+    refuse_locks()
+    print(race(folder / "unlocked", tasks=5))
+    print(stop_many(folder / "stopped", stops=8, seed=0, duration=2 * duration))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from ibcl.gaussians import Gaussian
 
 TASKS = ("a", "b", "c")
 Contents = dict[str, Any]
+SAVE = re.compile(r"-[0-9a-f]{16}(?=\.safetensors$)")
+"""What tells the files of one save from those of another."""
 
 
 def inputs(n: int = 40, features: int = 4, seed: int = 0) -> Tensor:
@@ -47,11 +51,11 @@ def make(kind: str, **changes: object) -> ibcl.IBCL:
     quick = ibcl.MeanFieldVI(epochs=2, batch_size=16)
     settings = {
         "dense": {"network": ibcl.networks.linear(4), "inference": ibcl.DenseVI(), "d": 0},
-        "apart": {
+        "independent tasks": {
             "network": ibcl.networks.linear(4),
             "inference": ibcl.DenseVI(),
             "d": 0,
-            "continual": False,
+            "independent": True,
         },
         "routed": {"network": ibcl.networks.linear(4), "pooling": "routed"},
         "routed classes": {"network": ibcl.networks.linear(4, outputs=3), "pooling": None},
@@ -80,14 +84,18 @@ def make(kind: str, **changes: object) -> ibcl.IBCL:
             "inference": ibcl.DenseVI(),
             "task_incremental": 3,
         },
-        "own module": {"network": Normalised(), "inference": quick, "pooling": "mixture"},
+        "own module": {
+            "network": ibcl.networks.redrawn(Normalised()),
+            "inference": quick,
+            "pooling": "mixture",
+        },
     }[kind]
     return ibcl.IBCL(**{"pooling": "evidence", "seed": 5, **settings, **changes})
 
 
 KINDS = (
     "dense",
-    "apart",
+    "independent tasks",
     "routed",
     "routed classes",
     "routed mlp",
@@ -126,7 +134,7 @@ def assert_same_learner(a: ibcl.IBCL, b: ibcl.IBCL, predictions: bool = True) ->
     assert a.knowledge.records == b.knowledge.records
     for name in ("inference", "likelihood", "pooling", "alpha", "seed", "task_incremental"):
         assert getattr(a, name) == getattr(b, name)
-    assert (a.knowledge.d, a.knowledge.continual) == (b.knowledge.d, b.knowledge.continual)
+    assert (a.knowledge.d, a.knowledge.independent) == (b.knowledge.d, b.knowledge.independent)
     assert a.metadata == b.metadata
     assert a.network.fingerprint == b.network.fingerprint
     if predictions and a.tasks:
@@ -143,15 +151,48 @@ def rewrite(folder: Path, change: Callable[[Contents], Any]) -> None:
     contents = json.loads((folder / "manifest.json").read_text())
     contents.pop("checksum")
     change(contents)
-    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
+    with suppress(TypeError, KeyError, AttributeError):
+        contents["files"] = placed(contents)
+    said = {name: value for name, value in contents.items() if name not in ("save", "files")}
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
     contents["checksum"] = hashlib.sha256(canonical.encode()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(contents))
 
 
+def placed(contents: Contents) -> list[str]:
+    """Name the files of the entries, in their save where it is known and else in the last one."""
+    known = {SAVE.sub("", name): name for name in contents["files"]}
+    groups = {
+        "posteriors": [*(contents["priors"] or ()), *contents["posteriors"]],
+        "network": [contents["network"]["frozen"]],
+        "moments": contents["moments"],
+    }
+    names = {
+        f"{subfolder}/{entry['sha256']}": None
+        for subfolder, entries in groups.items()
+        for entry in entries
+        if entry is not None
+    }
+    return [
+        known.get(f"{name}.safetensors", f"{name}-{contents['save']}.safetensors") for name in names
+    ]
+
+
 def files(folder: Path) -> dict[str, bytes]:
-    """All contents of a folder except its lock."""
+    """All contents of a folder except its lock, whichever save wrote each of them."""
     return {
-        str(path.relative_to(folder)): path.read_bytes()
+        SAVE.sub("", str(path.relative_to(folder))): said(path.name, path.read_bytes())
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
+
+
+def said(name: str, text: bytes) -> bytes:
+    """What a file says, apart from the names of saves."""
+    if name != "manifest.json" or not text.startswith(b"{\n"):
+        return text
+    contents = json.loads(text)
+    assert len(set(contents["files"])) == len(contents["files"])
+    contents["files"] = sorted(SAVE.sub("", name) for name in contents["files"])
+    contents["save"] = "x" * 16
+    return json.dumps(contents).encode()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learners import assert_same_learner, learn, load, make
+from learners import load
 from torch import Tensor
 
 import ibcl
@@ -253,23 +251,6 @@ def test_files_without_a_family_are_known_by_their_tensors(kind: str) -> None:
     prior = random_gaussian("diagonal", 5, 0)
     posterior = random_gaussian(kind, 5, 1)
     assert passed_through_a_file(posterior, "exact", prior, named=False).equal(posterior)
-
-
-@pytest.mark.parametrize("storage", ["exact", "float16", "eigenvectors:2"])
-def test_folders_of_the_first_format_are_read(storage: str, tmp_path: Path) -> None:
-    """Their manifests say nothing of families."""
-    learner = learn(make("apart"), "apart")
-    learner.save(tmp_path, storage=storage)
-    expected = load(tmp_path)
-    path = tmp_path / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["checksum"]
-    for entry in (*manifest["priors"], *manifest["posteriors"]):
-        assert entry.pop("family")
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    manifest["checksum"] = hashlib.sha256(canonical.encode()).hexdigest()
-    path.write_text(json.dumps(manifest))
-    assert_same_learner(load(tmp_path), expected)
 
 
 def test_few_directions_stay_few_in_memory() -> None:

@@ -1,4 +1,4 @@
-"""Writers that are killed, and writers that race: the folder is always whole."""
+"""Writers that are killed or stopped, and writers that race: the folder is always whole."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def test_killed_or_racing_writers_lose_and_break_nothing(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    learnt, raced = map(int, done.stdout.split())
+    learnt, raced, unlocked, stopped = map(int, done.stdout.split())
     assert load(tmp_path / "killed").metadata["next"] == learnt > 0
     assert len(load(tmp_path / "raced").tasks) == raced
+    assert len(load(tmp_path / "unlocked").tasks) == unlocked
+    assert len(load(tmp_path / "stopped").tasks) == stopped

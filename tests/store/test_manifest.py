@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learners import assert_same_learner, files, inputs, learn, load, make, rewrite
+from learners import files, inputs, learn, load, make, rewrite
 from lossy import nested
 from pydantic import ValidationError
 
 import ibcl
 from ibcl.store.manifest import LARGEST_MANIFEST, FileEntry, Manifest, parse_manifest
-
-FORMAT1 = Path(__file__).with_name("format1")
 
 
 def entry(number: int, size: int = 100, **more: Any) -> dict[str, Any]:
@@ -53,7 +50,7 @@ def manifest(**changes: Any) -> Manifest:
         "d": 0.0,
         "alpha": 0.01,
         "seed": 0,
-        "continual": True,
+        "independent": False,
         "task_incremental": None,
         "storage": "exact",
         "priors": [entry(1)],
@@ -96,7 +93,6 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     (
         "likelihood",
         [
-            {"name": "gaussian", "noise": 1e-300},
             {"name": "gaussian", "settings": {"noise": 0.5}},
             {"name": "poisson", "settings": {}},
         ],
@@ -112,7 +108,7 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ),
     ("encoder", [None, {}, {"kind": "tabular", "columns": ["a"]}], [[], "tabular"]),
     ("moments", [[], [None], [entry(3)]], [[None, None], [entry(3), entry(4)], [3]]),
-    ("format", [1, 2], [0, 3, "2", 2.5]),
+    ("format", [3], [0, 1, 2, 4, "3", 2.5]),
     (
         "tasks",
         [
@@ -149,7 +145,7 @@ def test_numbers_are_taken_up_to_their_bounds(name: str, good: list[Any], bad: l
             manifest(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["priors", "inference", "pooling", "d", "continual"])
+@pytest.mark.parametrize("name", ["priors", "inference", "pooling", "d", "independent"])
 def test_settings_are_left_open_only_where_nothing_was_learnt(name: str) -> None:
     fresh = {"tasks": [], "posteriors": [], "likelihood": {"name": "auto"}}
     assert getattr(manifest(**fresh, **{name: None}), name) is None
@@ -162,7 +158,7 @@ def test_a_learner_with_everything_open() -> None:
         tasks=[],
         posteriors=[],
         likelihood={"name": "auto"},
-        **dict.fromkeys(["priors", "inference", "pooling", "d", "continual"]),
+        **dict.fromkeys(["priors", "inference", "pooling", "d", "independent"]),
     )
     assert parse_manifest(fresh.encode(), "it") == fresh
     assert fresh.names == {}
@@ -310,28 +306,6 @@ def test_whatever_is_saved_returns_unchanged(metadata: dict[str, Any], tmp_path:
         assert repr(load(folder).metadata) == repr(metadata)
 
 
-def test_format_1_is_read_and_written_again_as_format_2(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(FORMAT1, tmp_path / "kb"))
-    assert json.loads((folder / "manifest.json").read_text())["format"] == 1
-    loaded = load(folder)
-    assert loaded.tasks == ("a", "b")
-    assert loaded.metadata == {"columns": ["z", "a"]}
-    assert loaded.likelihood == ibcl.Normal(0.3)
-    expected = learn(make("regression", continual=True), "regression", "ab")
-    for ours, theirs in zip(loaded.knowledge.stored, expected.knowledge.stored, strict=True):
-        for name, value in ours.tensors().items():
-            other = theirs.tensors()[name]
-            assert torch.allclose(value.double(), other.double(), rtol=1e-2, atol=1e-2)
-    before = {name for name in files(folder) if name != "manifest.json"}
-    loaded.save(folder)
-    assert json.loads((folder / "manifest.json").read_text())["format"] == 2
-    assert {name for name in files(folder) if name != "manifest.json"} == {
-        *before,
-        "README.md",
-    }
-    assert_same_learner(load(folder), loaded)
-
-
 def test_files_are_compared_with_their_declared_sizes_before_anything_is_built(
     tmp_path: Path,
 ) -> None:
@@ -354,7 +328,7 @@ def test_files_are_compared_with_their_declared_sizes_before_anything_is_built(
 
 
 def test_a_file_named_many_times_is_unfolded_once(tmp_path: Path) -> None:
-    learn(make("apart"), "apart", "a").save(tmp_path)
+    learn(make("independent tasks"), "independent tasks", "a").save(tmp_path)
 
     def repeat(contents: dict[str, Any]) -> None:
         first = contents["tasks"][0]

@@ -33,7 +33,7 @@ def test_a_saved_model_predicts_the_same(kind: str, tmp_path: Path) -> None:
     assert loaded.preference == model.preference
     for use in (
         lambda: loaded.region,
-        lambda: loaded.credal_bounds(x),
+        lambda: loaded.credal_bounds(x, task="a"),
         lambda: loaded.uncertainty(x, task="a"),
         lambda: loaded.predict(x, samples=2, task="a"),
     ):
@@ -117,9 +117,9 @@ def test_other_files_are_refused(saved: Path, tmp_path: Path) -> None:
     tensors = load_file(saved)
     with safe_open(saved, "pt") as file:
         said = json.loads(file.metadata()["ibcl"])
-    said["format"] = 3
+    said["format"] = 4
     save_file(tensors, tmp_path / "newer", metadata={"ibcl": json.dumps(said)})
-    with pytest.raises(ibcl.StoreError, match="format 3"):
+    with pytest.raises(ibcl.StoreError, match="format 4"):
         ibcl.load_model(tmp_path / "newer")
 
 
@@ -187,7 +187,7 @@ def test_a_likelihood_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
         name = "nobody's"
 
     model = learn(make("dense"), "dense", "a").model([1.0])
-    model.likelihood = Unregistered()
+    model.predictive.likelihood = Unregistered()
     with pytest.raises(ibcl.StoreError, match="cannot be saved"):
         model.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -215,7 +215,7 @@ def test_a_routed_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> Non
     """Each part changed in turn, under a checksum that is right."""
     path = tmp_path / "routed"
     x = torch.cat([inputs(30, seed=seed) + 4 * seed for seed in range(3)])
-    learner = ibcl.IBCL(ibcl.networks.linear(x.shape[1], 4), [1.0])
+    learner = ibcl.IBCL(ibcl.networks.linear(x.shape[1], 4), [1.0], pooling="routed1")
     for number in range(3):
         own = slice(30 * number, 30 * (number + 1))
         learner.learn(x[own], torch.arange(30) % 2 + number, task=f"task {number}")

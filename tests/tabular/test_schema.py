@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ibcl.encoding import Encoder, encoder_of
-from ibcl.tabular import Schema, make_head, usable_columns
+from ibcl.tabular import Schema, UnknownCategoriesWarning, make_head, usable_columns
 
 YES_NO = ["no", "yes", "no", "yes", "no", "yes"]
 
@@ -78,7 +78,8 @@ def test_categories_are_one_hot_and_unseen_ones_all_zeros(schema):
     later = homes(1)
     later.loc[5, "town"] = "Atlantis"
     expected = oracle.transform(later[["town"]].fillna("~"))
-    found = schema.inputs(later)[:, 4:]
+    with pytest.warns(UnknownCategoriesWarning, match=r"1 of 40 rows .* 'town' \(1\)"):
+        found = schema.inputs(later)[:, 4:]
     np.testing.assert_array_equal(found, expected)
     assert found[5].sum() == 0
 
@@ -186,9 +187,9 @@ def test_what_cannot_be_applied_is_refused_with_its_reason(schema, frame, words)
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (pd.date_range("2020", periods=6), "holds dates or times"),
-        (pd.to_timedelta(range(6)), "holds dates or times"),
-        ([pd.Timestamp(0).date()] * 6, "holds dates or times"),
+        (pd.to_timedelta(range(6)), "of kind Timedelta"),
+        ([pd.Timestamp(0), "x"] * 3, "dates beside other values"),
+        ([{"a": 1}] * 6, "of kind dict"),
         ([[1]] * 6, r"'a' holds \[1\]"),
         ([None] * 6, "no value at all"),
         (["\udc80"] * 6, "not valid text"),
@@ -215,11 +216,24 @@ def test_columns_are_chosen_by_themselves_where_nobody_names_them():
     frame = homes().assign(
         when=pd.Timestamp(0), name=[f"home {i}" for i in range(40)], empty=np.nan, same="x"
     )
+    frame["tags"] = [["a"]] * 40
+    frame["Unnamed: 0"] = range(40)
     used, left_out = usable_columns(frame)
-    assert used == ["area", "rooms", "garden", "town", "same"]
-    assert left_out == {"when": "dates", "name": "40 different texts", "empty": "no values"}
+    assert used == ["area", "rooms", "garden", "town", "when", "same"]
+    assert left_out == {
+        "name": "40 different texts",
+        "empty": "no values",
+        "tags": "values of kind list",
+        "Unnamed: 0": "no name, like a written index",
+    }
+    assert Schema.fit(frame, labels(), features=used).names == tuple(used)
     with pytest.raises(ValueError, match="no column beside"):
-        usable_columns(frame[["when", "name"]])
+        usable_columns(frame[["tags", "name"]])
+
+
+def test_a_thousand_texts_that_repeat_are_left_out_as_well():
+    frame = pd.DataFrame({"a": [f"text {i % 1001}" for i in range(4004)], "b": 1.0})
+    assert usable_columns(frame)[1] == {"a": "1,001 different texts"}
 
 
 @pytest.mark.parametrize(
@@ -304,7 +318,7 @@ def test_a_description_comes_back_exactly(names, data, regression):
 
 
 def any_value(column: list[object]) -> bool:
-    return any(value is not None for value in column)
+    return any(value not in (None, "") for value in column)
 
 
 def spoilt(schema: Schema, *path: object, value: object) -> dict[str, object]:
@@ -337,7 +351,7 @@ def spoilt(schema: Schema, *path: object, value: object) -> dict[str, object]:
         (("columns", 3, "categories"), [str(i) for i in range(1001)]),
         (("columns",), []),
         (("columns",), None),
-        (("target", "classes"), ["one"]),
+        (("target", "classes"), []),
         (("target", "classes"), ["one", "one"]),
         (("target", "classes"), [1, "1"]),
         (("target", "classes"), [["a"], ["b"]]),

@@ -63,7 +63,7 @@ def test_named_classes_keep_their_order_and_are_read_as_what_labels_are():
 @pytest.mark.parametrize(
     ("y", "words"),
     [
-        (["a", "a"], "only one class"),
+        (["a", ""], "1 missing values, the first in row 2"),
         (["a", None], "1 missing values, the first in row 2"),
         ([0.5, 1.0], "real numbers"),
         (np.ma.masked_array([0, 1, 0], [False, True, False]), "missing values"),
@@ -122,6 +122,34 @@ def test_weights_by_class_and_by_sample_are_multiplied():
     balanced = sample_weights(y, class_weight="balanced")
     assert balanced[0] == pytest.approx(balanced[1:].sum())
     assert sample_weights([0, 1], class_weight={0: 3}).tolist() == [3, 1]
+
+
+def test_a_weight_for_no_class_is_refused():
+    with pytest.raises(ValueError, match=r"class_weight= names 'c', .* 'a', 'b'"):
+        sample_weights(["a", "b"], class_weight={"a": 2, "c": 3})
+    assert sample_weights(["a"], class_weight={"a": 2, "b": 3}, classes=["a", "b"]).tolist() == [2]
+    with pytest.raises(ValueError, match="names 'c'"):
+        sample_weights(["a"], class_weight={"c": 3}, classes=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("y", "weights"),
+    [
+        ([1.0, 2.0], {"1": 3}),
+        ([1, 2], {1.0: 3}),
+        ([True, False], {"true": 3}),
+        (["1", "2"], {1: 3}),
+    ],
+)
+def test_weights_find_their_class_however_it_is_written(y, weights):
+    assert sample_weights(y, class_weight=weights).tolist() == [3, 1]
+
+
+def test_true_and_one_are_two_classes():
+    y = pd.Series([True, 1, "x", True], dtype=object)
+    schema = fitted(y)
+    assert len(schema.classes) == 3
+    assert schema.labels(y).tolist() == [schema.labels([v]).tolist()[0] for v in y]
 
 
 @pytest.mark.parametrize(

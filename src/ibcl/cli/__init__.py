@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import warnings
-from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -18,6 +16,7 @@ import typer
 
 from ibcl.cli.commands import command_group
 from ibcl.names import printable
+from ibcl.plugins import import_plugin
 
 COMMANDS = {
     "demo": "ibcl.cli.demo:demo",
@@ -98,20 +97,7 @@ def options(
     if threads is not None:
         os.environ["IBCL_THREADS"] = str(threads)
     for name in plugin or ():
-        _import_plugin(name)
-
-
-def _import_plugin(name: str) -> None:
-    """Import a module, also from the folder the command is given in."""
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.append(folder)
-    try:
-        import_module(name)
-    # Whatever somebody else's module raises, it is not a fault of ours.
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"The plugin {name!r} cannot be imported ({reason})") from error
+        import_plugin(name)
 
 
 def _one_line_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ibcl.cli.options import EngineName, Log
 
+if TYPE_CHECKING:
+    from ibcl.engines import Engine
+
 Benchmarks = Annotated[
     list[str],
     typer.Argument(
-        help="20news, cifar100, tinyimagenet, celeba, celeba-balanced, digits, or paths of YAML "
-        "descriptions.",
+        help="{benchmarks}, or paths of YAML descriptions; or 'tables' alone, the estimators on "
+        "twelve tables.",
         show_default=False,
     ),
 ]
 Methods = Annotated[
     list[str],
-    typer.Option("--methods", "-m", help="'all', or methods with commas between them."),
+    typer.Option(
+        "--methods", "-m", help="'all', or some of these with commas between them: {methods}."
+    ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run.")]
 FirstSeed = Annotated[int, typer.Option(min=0, help="The first of them.")]
@@ -28,8 +34,8 @@ Memories = Annotated[
     typer.Option(
         "--memory",
         min=1,
-        help="Samples a task that rehearsal methods keep; repeat for several sizes [the "
-        "benchmark's: 50 and 500, on celeba 200 and 500].",
+        help="Samples per task that rehearsal methods keep; repeat for several sizes [the "
+        "benchmark's own].",
     ),
 ]
 Backbone = Annotated[
@@ -40,23 +46,26 @@ Families = Annotated[
     list[str] | None,
     typer.Option(
         "--preferences",
-        help="'uniform' (the paper's) or 'sparse'; repeat for both [the benchmark's: on celeba "
-        "both].",
+        help="Which preferences: {preference families}; repeat for several [the benchmark's own].",
+    ),
+]
+EvaluateAfter = Annotated[
+    str,
+    typer.Option(
+        help="'every': preferences come with every task, and models are tested after each, as in "
+        "the paper; 'last': only with the last one, which costs a fraction of it."
     ),
 ]
 Asked = Annotated[
-    str,
-    typer.Option(
-        help="'every': preferences come with every task, as in the paper; 'last': only with the "
-        "last one, which costs a fraction of it."
-    ),
+    str | None,
+    typer.Option(help="The former name of --evaluate-after.", hidden=True),
 ]
 Output = Annotated[
     Path,
     typer.Option("--output", "-o", help="Folder for the results, or its URL: s3://bucket/name."),
 ]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="Runs at the same time [one a processor].")
+    int | None, typer.Option(min=1, help="Runs at the same time [one per processor].")
 ]
 
 
@@ -68,14 +77,26 @@ def bench(
     memory: Memories = None,
     backbone: Backbone = None,
     preferences: Families = None,
-    asked: Asked = "every",
+    evaluate_after: EvaluateAfter = "every",
     samples: Annotated[
         int, typer.Option(min=0, help="Models drawn from each region; 0 tests mean models only.")
     ] = 10,
+    uniform_baseline: Annotated[
+        bool,
+        typer.Option(
+            help="Also run every method with the uniform preference for everybody, which shows "
+            "what a preference is worth."
+        ),
+    ] = True,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=100, help="With 'tables': use at most so many rows of each [all]."),
+    ] = None,
     output: Output = Path("runs"),
     engine: EngineName = "local",
     processes: Processes = None,
     log: Log = None,
+    asked: Asked = None,
 ) -> None:
     """Run methods on benchmarks by the paper's protocol.
 
@@ -83,8 +104,8 @@ def bench(
     """
     from rich.console import Console
 
-    from ibcl.callbacks import run_log
-    from ibcl.experiments.engine import engine as make_engine
+    from ibcl.engines import engine as make_engine
+    from ibcl.experiments.evaluation.comparison_tables import summary_table
     from ibcl.experiments.evaluation.protocol import Protocol
     from ibcl.experiments.evaluation.runs import (
         cells_of,
@@ -93,8 +114,14 @@ def bench(
         run_with_progress,
         selected_contenders,
     )
-    from ibcl.experiments.evaluation.summary import summary_table
+    from ibcl.run_logs import run_log
 
+    if benchmarks == ["tables"]:
+        _tables(seeds, first_seed, rows, output, make_engine(engine, processes))
+        return
+    if asked is not None:
+        warnings.warn("--asked is now called --evaluate-after", DeprecationWarning, stacklevel=2)
+        evaluate_after = asked
     check_benchmarks(benchmarks)
     cells = cells_of(
         benchmarks,
@@ -103,10 +130,32 @@ def bench(
         memory,
         backbone,
         preferences,
-        Protocol(samples=samples, asked=asked),
+        Protocol(samples=samples, evaluate_after=evaluate_after),
+        uniform_baseline,
     )
     run_with_progress(cells, output, make_engine(engine, processes), run_log(log))
     Console().print(summary_table(read_runs(output)))
+
+
+def _tables(seeds: int, first_seed: int, rows: int | None, output: Path, engine: Engine) -> None:
+    from ibcl.experiments.tables.catalogue import TABLES
+    from ibcl.experiments.tables.comparison import Cell, read_results, run_all
+    from ibcl.experiments.tables.page import write_page
+    from ibcl.progress import progress_bar
+
+    wanted = range(first_seed, first_seed + seeds)
+    cells = [Cell(name, seed, rows) for seed in wanted for name in TABLES]
+    failed = []
+    with progress_bar("tables", total=len(cells)) as bar:
+        bar.reach(sum((output / cell.file).exists() for cell in cells))
+        for outcome in run_all(cells, output, engine):
+            if outcome.error is not None:
+                failed.append(f"{outcome.item.table}, seed {outcome.item.seed}: {outcome.error}")
+            bar.advance(1)
+    if len(failed) < len(cells):
+        typer.echo(f"The page is {write_page(read_results(cells, output), output)}.")
+    if failed:
+        raise ValueError("These tables failed, the others are kept: " + "; ".join(failed) + ".")
 
 
 def ablate(
@@ -116,9 +165,7 @@ def ablate(
         typer.Option(
             "--knob",
             "-k",
-            help="'all', d, alpha, alpha-front, along, prior-size, prior-number, pooling, "
-            "preferences, order, memory, front or storage; or a study: detection, bounds, "
-            "inferred; repeat for several.",
+            help="'all', or one of these: {ablations}; repeat for several.",
         ),
     ] = ["all"],  # noqa: B006
     seeds: Seeds = 1,
@@ -134,10 +181,10 @@ def ablate(
     """
     from rich.console import Console
 
-    from ibcl.experiments.engine import engine as make_engine
+    from ibcl.engines import engine as make_engine
     from ibcl.experiments.evaluation.ablation import ablation_cells
+    from ibcl.experiments.evaluation.comparison_tables import summary_table
     from ibcl.experiments.evaluation.runs import check_benchmarks, read_runs, run_with_progress
-    from ibcl.experiments.evaluation.summary import summary_table
 
     check_benchmarks(benchmarks)
     cells = ablation_cells(knobs, benchmarks, range(first_seed, first_seed + seeds), backbone)
@@ -149,7 +196,7 @@ def ablate(
 def tune(
     benchmarks: Benchmarks,
     methods: Methods = ["all"],  # noqa: B006
-    trials: Annotated[int, typer.Option(min=1, help="Settings each method may try.")] = 12,
+    trials: Annotated[int, typer.Option(min=1, help="Settings each method may try.")] = 30,
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Use the first so many tasks only [all].")
     ] = None,
@@ -160,7 +207,7 @@ def tune(
         typer.Option(
             "--output",
             "-o",
-            help="Folder for the trials and a .toml file a benchmark [print only].",
+            help="Folder for the trials and one .toml file per benchmark [print only].",
         ),
     ] = None,
     engine: EngineName = "local",
@@ -171,8 +218,8 @@ def tune(
     Run the same command again to continue an interrupted search. The package's own choices are in
     ibcl/experiments/evaluation/settings.
     """
-    from ibcl.experiments.engine import engine as make_engine
-    from ibcl.experiments.evaluation.places import write_bytes
+    from ibcl.engines import engine as make_engine
+    from ibcl.experiments.evaluation.result_files import write_bytes
     from ibcl.experiments.evaluation.runs import check_benchmarks, selected_contenders
     from ibcl.experiments.evaluation.tuning import as_toml, searches
     from ibcl.experiments.evaluation.tuning import tune as search

@@ -30,12 +30,40 @@ def _likelihoods() -> Iterable[str]:
     return LIKELIHOODS
 
 
+def _benchmarks() -> Iterable[str]:
+    from ibcl.experiments.benchmarks import BENCHMARKS
+
+    return BENCHMARKS
+
+
+def _methods() -> Iterable[str]:
+    from ibcl.experiments.methods import METHODS
+
+    return METHODS
+
+
+def _preference_families() -> Iterable[str]:
+    from ibcl.experiments.evaluation.preference_families import FAMILIES
+
+    return [name for name, family in FAMILIES.items() if family.tasks is None]
+
+
+def _ablations() -> Iterable[str]:
+    from ibcl.experiments.evaluation.ablation import ABLATIONS, STUDY_NAMES
+
+    return [*ABLATIONS, *STUDY_NAMES]
+
+
 # Called when they are needed, since importing the library takes seconds.
 _REGISTRIES: dict[str, Callable[[], Iterable[str]]] = {
     "network": _networks,
     "inference": _inferences,
     "pooling": _poolings,
     "likelihood": _likelihoods,
+    "benchmarks": _benchmarks,
+    "methods": _methods,
+    "preference families": _preference_families,
+    "ablations": _ablations,
 }
 
 
@@ -54,6 +82,10 @@ def choose(option: str, value: str | None) -> str | None:
     if value is None:
         return None
     names = list(_REGISTRIES[option]())
+    if option == "likelihood":
+        from ibcl.likelihoods import canonical
+
+        value = canonical(value)
     for name in names:
         if value.replace("-", "_") == name.replace("-", "_"):
             return name

@@ -27,7 +27,10 @@ class Command(TyperCommand):
 
 
 def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
-    """Return a group of commands, each given as ``"module:function"`` and imported when used."""
+    """Return a group of commands, each given as ``"module:function"`` and imported when used.
+
+    In the function's place there may be a `typer.Typer` with commands of its own.
+    """
 
     class CommandGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
@@ -36,9 +39,11 @@ def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in commands:
                 return None
-            module, function = commands[cmd_name].split(":")
-            app = typer.Typer(add_completion=False)
-            app.command(cmd_name, cls=Command)(getattr(import_module(module), function))
+            module, name = commands[cmd_name].split(":")
+            app = getattr(import_module(module), name)
+            if not isinstance(app, typer.Typer):
+                function, app = app, typer.Typer(add_completion=False)
+                app.command(cmd_name, cls=Command)(function)
             command = typer.main.get_command(app)
             command.help = _without_markup(command.help or "")
             return command

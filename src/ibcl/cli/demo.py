@@ -35,8 +35,9 @@ def demo(
     """Learn tasks one after another, and show what becomes of every preference between them.
 
     'digits': five tasks on handwritten digits, explained on an interactive page; needs no data from
-    elsewhere, and less than a minute. 'movies': MovieLens with genres as tasks and a preference for
-    every viewer, compared with one model for all, averages, matrix factorisation and retraining.
+    elsewhere, and less than a minute. 'movies': MovieLens with audiences as tasks and a preference
+    for every viewer, compared with one model for all, averages, matrix factorisation and
+    retraining.
     """
     from ibcl.cli.threads import choose_threads
 
@@ -81,10 +82,10 @@ def _digits(output: Path, seed: int, force: bool, as_json: bool) -> None:
 
 def _movies(output: Path, seed: int, serve: bool, port: int, force: bool, as_json: bool) -> None:
     from ibcl.cli.output import emit, stages
-    from ibcl.demo.movies.experiment import compare
+    from ibcl.demo.movies.comparison import compare
+    from ibcl.demo.movies.findings import figures, tables, verdict
     from ibcl.demo.movies.ratings import movielens, read
-    from ibcl.demo.movies.store import save
-    from ibcl.demo.movies.summary import figures, tables, verdict
+    from ibcl.demo.movies.service import save
 
     # The knowledge base of an earlier demonstration is replaced; nothing else is.
     replaced = force or output == _MOVIES
@@ -92,7 +93,7 @@ def _movies(output: Path, seed: int, serve: bool, port: int, force: bool, as_jso
         raise ValueError(f"{output} exists already; choose another name, or add --force")
     with stages(hidden=as_json) as started:
         started("Reading MovieLens")
-        comparison = compare(read(movielens()), started, seed)
+        comparison = compare(read(movielens(), seed), started, seed)
         settings = save(comparison, output, overwrite=replaced)
     said = f"Explore it with 'ibcl serve {output}'."
     emit(

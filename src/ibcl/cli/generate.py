@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import EngineName, Force, Json, KnowledgeBaseFolder, PreferenceList
+from ibcl.cli.options import EngineName, Force, Json, KnowledgeBaseFolder, Normalise, PreferenceList
 
 _MODELS_SHOWN = 10
 
@@ -31,6 +31,7 @@ def generate(
             show_default=False,
         ),
     ] = None,
+    normalise: Normalise = False,
     engine: EngineName = "local",
     force: Force = False,
     as_json: Json = False,
@@ -38,12 +39,13 @@ def generate(
     """Turn preferences into models, with no data and no training."""
     import time
 
+    from ibcl import Preference
     from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import region_facts
     from ibcl.cli.preferences import read_users
     from ibcl.cli.tables import check_output
-    from ibcl.experiments.engine import check_engine
+    from ibcl.engines import check_engine
 
     if not preference and preferences is None:
         raise ValueError("Give a --preference or a file of --preferences")
@@ -57,9 +59,9 @@ def generate(
                 "and take no --preference"
             )
         if kind == "ray":
-            generate_on_ray(knowledge_base, preferences, output, force, as_json, address)
+            generate_on_ray(knowledge_base, preferences, output, force, as_json, address, normalise)
         else:
-            generate_as_table(knowledge_base, preferences, output, force, as_json)
+            generate_as_table(knowledge_base, preferences, output, force, as_json, normalise)
         return
     single = len(preference or ()) == 1 and preferences is None
     if single:
@@ -67,9 +69,11 @@ def generate(
     else:
         _check_folder(output, force)
     learner = load(knowledge_base)
-    wanted: list[object] = list(preference or ())
+    wanted: list[object] = [
+        Preference.parse(value, learner.tasks, normalise=normalise) for value in preference or ()
+    ]
     if preferences is not None:
-        wanted += list(read_users(preferences, learner.tasks).preferences)
+        wanted += list(read_users(preferences, learner.tasks, normalise).preferences)
     digits = len(str(len(wanted)))
     paths = (
         [output]

@@ -14,12 +14,17 @@ from ibcl.cli.tables import check_output, table_writer
 
 
 def generate_as_table(
-    knowledge_base: Path, preferences: Path, output: Path, force: bool, as_json: bool
+    knowledge_base: Path,
+    preferences: Path,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    normalise: bool = False,
 ) -> None:
     """Write one Parquet file with a row a preference: user, weights and the model's own file."""
     check_output(output, force, inputs=[preferences], endings=[".parquet"])
     learner = load(knowledge_base)
-    users = read_users(preferences, learner.tasks)
+    users = read_users(preferences, learner.tasks, normalise)
     begin = time.perf_counter()
     with table_writer(output, force) as write:
         for table in model_tables(learner, users):
@@ -28,16 +33,22 @@ def generate_as_table(
 
 
 def generate_on_ray(
-    knowledge_base: Path, preferences: Path, output: Path, force: bool, as_json: bool, address: str
+    knowledge_base: Path,
+    preferences: Path,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    address: str,
+    normalise: bool = False,
 ) -> None:
     """Write a folder of models, or of Parquet files where its name ends in .parquet."""
-    from ibcl.experiments.ray_engine import connect
+    from ibcl.engines.ray import connect
 
     as_table = output.suffix.lower() == ".parquet"
     belongs = is_piece if as_table else is_model
     check_folder(output, force, belongs)
     learner = load(knowledge_base)
-    users = read_users(preferences, learner.tasks)
+    users = read_users(preferences, learner.tasks, normalise)
     connect(address)
     begin = time.perf_counter()
     with new_folder(output, belongs) as folder:

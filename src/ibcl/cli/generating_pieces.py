@@ -72,7 +72,7 @@ def _table(learner: ibcl.IBCL, users: Users, wanted: slice) -> pd.DataFrame:
         {
             "user": users.names.iloc[wanted].to_numpy(),
             "preference": weights.to_dict("records"),
-            "model": [model_bytes(learner.model(w)) for w in users.preferences[wanted]],
+            "model": [model_bytes(learner.model(w).file()) for w in users.preferences[wanted]],
         }
     )
 

@@ -35,7 +35,7 @@ def load_tabular(folder: Path) -> tuple[ibcl.IBCL, Schema]:
 
 def text_columns(schema: Schema, label: str | None = None) -> list[str]:
     """Name the columns that are read as text, also where they look like numbers."""
-    names = [column.name for column in schema.columns if column.kind == "categorical"]
+    names = [column.name for column in schema.columns if column.kind in ("categorical", "date")]
     if label is not None and any(isinstance(value, str) for value in schema.classes or ()):
         names.append(label)
     return [name for name in names if name is not None]
@@ -55,13 +55,15 @@ def settings_of(learner: ibcl.IBCL) -> dict[str, Any]:
             (name for name, kind in METHODS.items() if type(learner.inference) is kind), "custom"
         ),
         "pooling": _name(learner.pooling),
-        "priors": tuple(_std(prior) for prior in knowledge.priors),
+        "priors": _prior_stds(knowledge),
         "d": knowledge.d,
         "alpha": learner.alpha,
         "epochs": getattr(learner.inference, "epochs", None),
         "likelihood": getattr(learner.likelihood, "name", learner.likelihood),
         "noise": None if noise is None else noise * scale,
-        "isolated": not knowledge.continual,
+        "independent": knowledge.independent,
+        "calibration": learner.given.calibration,
+        "memory": getattr(learner.state.rule, "memory", None),
         "regression": encoder is not None and encoder.classes is None,
         "seed": learner.seed,
     }
@@ -105,6 +107,15 @@ def check_same_tables(one: ibcl.IBCL, other: ibcl.IBCL) -> None:
 
 def _name(value: Any) -> str:
     return value if isinstance(value, str) else str(getattr(value, "name", value))
+
+
+def _prior_stds(knowledge: ibcl.KnowledgeBase) -> tuple[float, ...]:
+    """Of the priors that all tasks share, or of every task where each has its own."""
+    own = [record.scale for record in knowledge.records]
+    stds = tuple(_std(prior) for prior in knowledge.priors)
+    if not own or None in own:
+        return stds
+    return tuple(std * scale for scale in own if scale is not None for std in stds)
 
 
 def _std(prior: Any) -> float:

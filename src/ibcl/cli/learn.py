@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ibcl.cli.options import EngineName, Json, KnowledgeBaseFolder, LabelColumn, TableFiles
+from ibcl.cli.settings_options import PANEL, takes_settings
 
 if TYPE_CHECKING:
     from ibcl import IBCL
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from ibcl.likelihoods import Likelihood
     from ibcl.tabular import Schema
 
-_SETTINGS = "Settings, fixed by the first task"
 _COLUMNS = "Columns, fixed by the first task"
 
 
+@takes_settings
 def learn(
     knowledge_base: KnowledgeBaseFolder,
     files: TableFiles,
@@ -83,111 +84,8 @@ def learn(
         ),
     ] = None,
     regression: Annotated[
-        bool, typer.Option("--regression", help="Predict a value.", rich_help_panel=_SETTINGS)
+        bool, typer.Option("--regression", help="Predict a value.", rich_help_panel=PANEL)
     ] = False,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            help="One of {network}.", show_default="random_features", rich_help_panel=_SETTINGS
-        ),
-    ] = None,
-    hidden: Annotated[
-        str | None,
-        typer.Option(
-            help="Hidden units of an mlp; 64,32 for two layers.",
-            show_default="64",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    width: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of random features; fewer with very many classes.",
-            show_default="256",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    inference: Annotated[
-        str | None,
-        typer.Option(
-            help="One of {inference}.",
-            show_default="the best for the network",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    pooling: Annotated[
-        str | None,
-        typer.Option(
-            help="One of {pooling}.",
-            show_default="the best for the network",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    likelihood: Annotated[
-        str | None,
-        typer.Option(
-            help="One of {likelihood}; targets of all but the normal one are never scaled.",
-            show_default="by the labels",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    priors: Annotated[
-        str | None,
-        typer.Option(
-            help="Standard deviations of the priors, 2,2.5,3.",
-            show_default="by the first task's evidence",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    d: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Posteriors closer than this to a stored one are not stored again.",
-            show_default="by the pooling",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(
-            help="Regions have credibility 1 − alpha: they hold that share of the model's "
-            "distribution.",
-            show_default="0.01",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Passes over the data (mean-field only).",
-            show_default="the method's own",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of a regression's noise, in units of the target.",
-            show_default="by the first task's marginal likelihood",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    isolated: Annotated[
-        bool | None,
-        typer.Option(
-            "--isolated/--chained",
-            help="Learn every task from the priors, or from the task before.",
-            show_default="the best for the network and the pooling",
-            rich_help_panel=_SETTINGS,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Fixes everything random.", show_default="0", rich_help_panel=_SETTINGS),
-    ] = None,
     storage: Annotated[
         str | None,
         typer.Option(
@@ -197,39 +95,24 @@ def learn(
     ] = None,
     engine: EngineName = "local",
     as_json: Json = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Learn a task from each CSV or Parquet file.
 
     The first task creates the knowledge base with the settings given; later tasks add to it, and
-    need no settings. Tasks of several files are learnt at the same time where the tasks are learnt
-    apart, with the result of learning one after another.
+    need no settings. Independent tasks of several files are learnt at the same time, with
+    the result of learning one after another.
     """
     from functools import partial
 
     from ibcl.cli import knowledge_bases
-    from ibcl.cli.choices import choose
     from ibcl.cli.output import count, emit, progress_bar
     from ibcl.cli.tables import column, read_table
-    from ibcl.experiments.engine import engine as make_engine
+    from ibcl.engines import engine as make_engine
     from ibcl.store import exists
 
-    options = {
-        "network": choose("network", network),
-        "hidden": _numbers(hidden, int, "hidden"),
-        "width": width,
-        "inference": choose("inference", inference),
-        "pooling": choose("pooling", pooling),
-        "likelihood": choose("likelihood", likelihood),
-        "priors": _numbers(priors, float, "priors"),
-        "d": d,
-        "alpha": alpha,
-        "epochs": epochs,
-        "noise": noise,
-        "isolated": isolated,
-        "regression": regression or None,
-        "seed": seed,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
+    given = settings | ({"regression": True} if regression else {})
     if extend and replace:
         raise ValueError("Give --extend or --replace, not both")
     file, *others = files
@@ -247,7 +130,7 @@ def learn(
         frame = read_table(file)
         y = column(frame, label, file)
         x = frame.drop(columns=[label, *([sample_weight] if sample_weight in frame else [])])
-        weights = _weights(frame, y, sample_weight, class_weight, file)
+        weights = _weights(frame, y, sample_weight, class_weight, file, _names(classes))
         learner, schema = _create(
             x, y, weights, given, _names(features), _names(classes), standardise, label
         )
@@ -261,23 +144,28 @@ def learn(
         knowledge_bases.check_columns(schema, _names(features), _names(classes))
         frame = read_table(file, knowledge_bases.text_columns(schema, label))
         y = column(frame, label, file)
-        weights = _weights(frame, y, sample_weight, class_weight, file)
+        weights = _weights(frame, y, sample_weight, class_weight, file, schema.classes)
     name = file.stem if task is None else task
-    settings: dict[str, Any] = {"task": name, "sample_weight": weights}
+    held_out = None
     if validation is not None:
         other = read_table(validation, knowledge_bases.text_columns(schema, label))
-        settings["validation"] = (other, column(other, label, validation))
-    action = learner.extend if extend else learner.replace if replace else learner.learn
+        held_out = other, column(other, label, validation)
     with progress_bar(f"Learning {name}", hidden=as_json) as progress:
-        record = action(frame, y, progress=progress, **settings)
-    if others and learner.knowledge.continual:
+        if extend:
+            record = learner.extend(frame, y, name, progress, sample_weight=weights)
+        else:
+            action = learner.replace if replace else learner.learn
+            record = action(frame, y, name, held_out, progress, sample_weight=weights)
+    if others and not learner.knowledge.independent:
         for path in others:
             more, labels, weights = _read(label, sample_weight, class_weight, learner, path)
             learner.learn(more, labels, task=path.stem, sample_weight=weights)
     elif others:
-        from ibcl.cli.learning_apart import learn_apart
+        from ibcl.cli.independent_tasks import learn_independently
 
-        learn_apart(learner, others, partial(_read, label, sample_weight, class_weight), where)
+        learn_independently(
+            learner, others, partial(_read, label, sample_weight, class_weight), where
+        )
     learner.save(knowledge_base, storage=storage)
     stored = len(learner.knowledge.stored)
     used = schema.names or ()
@@ -362,7 +250,9 @@ def _create(
         alpha=given.get("alpha", 0.01),
         seed=given.get("seed", 0),
         likelihood=in_scaled_units(likelihood, schema.scale),
-        continual=None if "isolated" not in given else not given["isolated"],
+        independent=given.get("independent"),
+        calibration=given.get("calibration"),
+        memory=given.get("memory"),
         encoder=schema,
     )
     choose_threads(learner.network.dimension)
@@ -414,11 +304,16 @@ def _read(
     assert isinstance(schema, Schema)
     frame = read_table(file, text_columns(schema, label))
     y = column(frame, label, file)
-    return frame, y, _weights(frame, y, sample_weight, class_weight, file)
+    return frame, y, _weights(frame, y, sample_weight, class_weight, file, schema.classes)
 
 
 def _weights(
-    frame: Any, y: Any, sample_weight: str | None, class_weight: str | None, file: Path
+    frame: Any,
+    y: Any,
+    sample_weight: str | None,
+    class_weight: str | None,
+    file: Path,
+    classes: Sequence[Any] | None,
 ) -> Any:
     from ibcl.cli.tables import column
     from ibcl.tabular import sample_weights
@@ -433,19 +328,8 @@ def _weights(
                 f"--class-weight must be 'balanced' or such as 'good=2,bad=1', not {class_weight!r}"
             ) from None
     each = None if sample_weight is None else column(frame, sample_weight, file)
-    return sample_weights(y, each, by_class)
+    return sample_weights(y, each, by_class, classes)
 
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(
-    text: str | None, kind: type[int] | type[float], option: str
-) -> tuple[int | float, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(kind(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"--{option} must be numbers separated by commas, not {text!r}") from None

@@ -34,6 +34,12 @@ PreferenceList = Annotated[
         show_default=False,
     ),
 ]
+Normalise = Annotated[
+    bool,
+    typer.Option(
+        "--normalise", help="Divide the weights of every preference by their sum, whatever it is."
+    ),
+]
 EngineName = Annotated[
     str,
     typer.Option(
@@ -48,7 +54,7 @@ Samples = Annotated[
 Approximation = Annotated[
     str | None,
     typer.Option(
-        help="Accept a result that is not exact, by its name: 'rebase' for chained knowledge "
+        help="Accept a result that is not exact, by its name: 'rebase' for sequential knowledge "
         "bases.",
         metavar="NAME",
     ),

@@ -22,8 +22,8 @@ import pandas as pd
 
 import ibcl
 from ibcl.cli.preferences import Users
+from ibcl.engines.ray import RETRIES
 from ibcl.errors import ExistsError
-from ibcl.experiments.ray_engine import RETRIES
 from ibcl.files import refuse_inside_knowledge_base
 from ibcl.store import packed, unpacked
 
@@ -40,7 +40,7 @@ def share(learner: ibcl.IBCL, users: Users) -> Shared:
     """Put a knowledge base and users where all workers find them."""
     import ray
 
-    return Shared(ray.put(packed(learner)), ray.put(users))
+    return Shared(ray.put(packed(learner.state)), ray.put(users))
 
 
 def workers() -> int:
@@ -57,7 +57,7 @@ def opened(shared: Shared) -> tuple[ibcl.IBCL, Users]:
     import ray
 
     contents, users = ray.get([shared.contents, shared.users])
-    return unpacked(contents), users
+    return ibcl.IBCL.from_state(unpacked(contents).state), users
 
 
 def stream(

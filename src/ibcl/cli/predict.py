@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Force, Json, KnowledgeBaseFolder, Samples, TableFile
+from ibcl.cli.options import Force, Json, KnowledgeBaseFolder, Normalise, Samples, TableFile
 
 _ROWS_SHOWN = 20
 
@@ -33,6 +33,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    normalise: Normalise = False,
     output: Annotated[
         Path | None,
         typer.Option(help="A .csv or .parquet file for the predictions; else they are printed."),
@@ -50,6 +51,15 @@ def predict(
         bool,
         typer.Option("--uncertainty", help="Add total, aleatoric and epistemic uncertainty."),
     ] = False,
+    sets: Annotated[
+        float | None,
+        typer.Option(
+            help="Add sets of classes (or intervals of values) that hold the right answer with "
+            "this probability, such as 0.9; needs a knowledge base with --calibration.",
+            metavar="COVERAGE",
+            show_default=False,
+        ),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -57,6 +67,7 @@ def predict(
 
     With many preferences, one row a user and row, written block by block.
     """
+    from ibcl import Preference
     from ibcl.cli.knowledge_bases import load_tabular, text_columns
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import predictions
@@ -68,18 +79,20 @@ def predict(
     if preferences is not None:
         if output is None:
             raise ValueError("A file of --preferences needs an --output for the predictions")
-        if samples or bounds or uncertainty:
+        if samples or bounds or uncertainty or sets is not None:
             raise ValueError(
-                "--samples, --bounds and --uncertainty are for a single --preference only"
+                "--samples, --bounds, --uncertainty and --sets are for a single --preference only"
             )
-        write_predictions_of_many(knowledge_base, file, preferences, output, force, as_json)
+        write_predictions_of_many(
+            knowledge_base, file, preferences, output, force, as_json, normalise
+        )
         return
     if output is not None:
         check_output(output, force, inputs=[file])
     learner, schema = load_tabular(knowledge_base)
-    model = learner.model(preference)
+    model = learner.model(Preference.parse(preference, learner.tasks, normalise=normalise))
     frame = predictions(
-        model, schema, read_table(file, text_columns(schema)), samples, bounds, uncertainty
+        model, schema, read_table(file, text_columns(schema)), samples, bounds, uncertainty, sets
     )
     result = {"preference": dict(model.preference), "rows": len(frame)}
     if output is not None:

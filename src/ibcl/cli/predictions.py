@@ -11,6 +11,7 @@ import pandas as pd
 import ibcl
 from ibcl import Model, expected_calibration_error
 from ibcl.cli.preferences import Users
+from ibcl.conformal import label_sets
 from ibcl.gaussians import Gaussian
 from ibcl.tabular import Schema
 
@@ -19,22 +20,42 @@ BLOCK_NUMBERS = 2**20
 
 
 def predictions(
-    model: Model, schema: Schema, frame: pd.DataFrame, samples: int, bounds: bool, uncertainty: bool
+    model: Model,
+    schema: Schema,
+    frame: pd.DataFrame,
+    samples: int,
+    bounds: bool,
+    uncertainty: bool,
+    coverage: float | None = None,
 ) -> pd.DataFrame:
-    """Return one row a row of the table, with the columns asked for."""
-    columns: dict[str, Any] = {"prediction": model.predict(frame, samples)}
+    """Return one row per row of the table, with the columns asked for.
+
+    Parameters
+    ----------
+    coverage
+        Probability with which sets of classes, or intervals, hold the right answer.
+    """
+    rows = model.features(frame)
+    columns: dict[str, Any] = {"prediction": model.predict(rows, samples)}
     if schema.classes is not None:
-        columns |= _by_class("probability", schema, model.predict_proba(frame, samples))
+        columns |= _by_class("probability", schema, model.predict_proba(rows, samples))
     if bounds:
-        for name, values in model.credal_bounds(frame, samples)._asdict().items():
+        for name, values in model.credal_bounds(rows, samples)._asdict().items():
             if schema.classes is None:
                 columns[name] = np.asarray(values).reshape(len(frame))
             else:
                 columns |= _by_class(name, schema, values)
     if uncertainty:
-        parts = model.uncertainty(frame, samples) if samples else model.uncertainty(frame)
+        parts = model.uncertainty(rows, samples) if samples else model.uncertainty(rows)
         for name, values in parts._asdict().items():
             columns[f"{name}_uncertainty"] = np.asarray(values)
+    if coverage is None:
+        return pd.DataFrame(columns)
+    if schema.classes is None:
+        columns["set_lower"], columns["set_upper"] = model.predict_interval(rows, 1 - coverage).T
+    else:
+        members = model.predict_set(rows, 1 - coverage)
+        columns["set"] = [" ".join(map(str, each)) for each in label_sets(members, schema.classes)]
     return pd.DataFrame(columns)
 
 

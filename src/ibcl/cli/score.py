@@ -12,6 +12,7 @@ from ibcl.cli.options import (
     Force,
     Json,
     KnowledgeBaseFolder,
+    Normalise,
     PreferenceList,
     Samples,
     TableFile,
@@ -43,6 +44,7 @@ def score(
             show_default=False,
         ),
     ] = None,
+    normalise: Normalise = False,
     samples: Samples = 0,
     engine: EngineName = "local",
     force: Force = False,
@@ -53,12 +55,13 @@ def score(
     With --users, write instead what every user's model says of every row, in one pass over the
     file.
     """
+    from ibcl import Preference
     from ibcl.cli.knowledge_bases import load_tabular, text_columns
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import scores
     from ibcl.cli.streaming import write_predictions_of_many
     from ibcl.cli.tables import column, read_table
-    from ibcl.experiments.engine import check_engine
+    from ibcl.engines import check_engine
 
     if users is not None:
         if out is None or label is not None or preference or samples:
@@ -67,9 +70,11 @@ def score(
         if kind == "ray":
             from ibcl.cli.scoring_on_ray import write_predictions_on_ray
 
-            write_predictions_on_ray(knowledge_base, file, users, out, force, as_json, address)
+            write_predictions_on_ray(
+                knowledge_base, file, users, out, force, as_json, address, normalise
+            )
         else:
-            write_predictions_of_many(knowledge_base, file, users, out, force, as_json)
+            write_predictions_of_many(knowledge_base, file, users, out, force, as_json, normalise)
         return
     if engine != "local":
         raise ValueError("--engine only means something with --users")
@@ -79,7 +84,10 @@ def score(
             "many users"
         )
     learner, schema = load_tabular(knowledge_base)
-    models = [learner.model(value) for value in preference]
+    models = [
+        learner.model(Preference.parse(value, learner.tasks, normalise=normalise))
+        for value in preference
+    ]
     frame = read_table(file, text_columns(schema, label))
     labels = column(frame, label, file)
     found = [scores(model, schema, frame, labels, samples) for model in models]

@@ -18,7 +18,7 @@ from ibcl.cli.pieces_on_ray import check_folder, new_folder, share, stream, work
 from ibcl.cli.preferences import read_users
 from ibcl.cli.scoring_pieces import Site, pieces, write_scores
 from ibcl.cli.tables import read_blocks
-from ibcl.experiments.ray_engine import connect
+from ibcl.engines.ray import connect
 
 
 def write_predictions_on_ray(
@@ -29,13 +29,14 @@ def write_predictions_on_ray(
     force: bool,
     as_json: bool,
     address: str,
+    normalise: bool = False,
 ) -> None:
     """Write one row a user and row of the file, as a folder of Parquet files."""
     if output.suffix.lower() != ".parquet":
         raise ValueError(f"The output {output} must end in .parquet where Ray writes it")
     check_folder(output, force)
     learner, schema = load_tabular(knowledge_base)
-    users = read_users(preferences, learner.tasks)
+    users = read_users(preferences, learner.tasks, normalise)
     lengths = [len(block) for block in read_blocks(file, text_columns(schema))]
     connect(address)
     numbers = predictions.BLOCK_NUMBERS

@@ -48,6 +48,17 @@ def serve(
     rate: Annotated[
         float, typer.Option(min=0, help="Requests a second of one caller; 0 for no limit.")
     ] = 0.0,
+    receive_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that a request may take to arrive.")
+    ] = 30.0,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds for requests under way when told to stop."),
+    ] = 10.0,
+    largest_request: Annotated[
+        int,
+        typer.Option(min=1, help="Rows times tasks of one request; its memory grows with them."),
+    ] = 1_000_000,
     versions: Annotated[
         int, typer.Option(min=1, help="Versions of the knowledge base to keep.")
     ] = 5,
@@ -76,7 +87,7 @@ def serve(
     New versions of the knowledge base are picked up as they appear. Tokens are made with
     'ibcl token'.
     """
-    from ibcl.experiments.engine import check_engine
+    from ibcl.engines import check_engine
     from ibcl.serve.process import run
     from ibcl.serve.settings import Settings
 
@@ -92,6 +103,9 @@ def serve(
         data=data,
         database=database,
         rate=rate,
+        receive_seconds=receive_seconds,
+        drain_seconds=drain_seconds,
+        largest_request=largest_request,
         versions=versions,
         share_of_new_tasks=share,
         forgetting=forgetting,
@@ -157,7 +171,8 @@ def token(
             TypeAdapter(User | None).validate_python(user)
         except ValidationError:
             raise ValueError(
-                f"A user is up to 128 letters, digits and any of . _ @ : + -, not {user!r}"
+                f"A user is up to 128 letters, digits and any of . _ @ : + -, and not dots alone, "
+                f"but {user!r} was given"
             ) from None
         made = tokens.issue(user)
         emit({"token": made, "user": user}, as_json, made)

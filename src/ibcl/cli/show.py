@@ -14,7 +14,7 @@ def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
 
     learner = load(knowledge_base)
     knowledge = learner.knowledge
-    settings = {**cards.settings(learner.snapshot()), "storage": learner.storage}
+    settings = {**cards.settings(learner.state), "storage": learner.storage}
     tasks = [
         {
             "task": record.name,

@@ -12,12 +12,18 @@ from ibcl.cli.tables import check_output, read_blocks, table_writer
 
 
 def write_predictions_of_many(
-    knowledge_base: Path, file: Path, preferences: Path, output: Path, force: bool, as_json: bool
+    knowledge_base: Path,
+    file: Path,
+    preferences: Path,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    normalise: bool = False,
 ) -> None:
     """Write one row a user and row of the file."""
     check_output(output, force, inputs=[file, preferences])
     learner, schema = load_tabular(knowledge_base)
-    users = read_users(preferences, learner.tasks)
+    users = read_users(preferences, learner.tasks, normalise)
     blocks = read_blocks(file, text_columns(schema))
     written = 0
     with table_writer(output, force) as write:

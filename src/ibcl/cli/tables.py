@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pandas as pd
 
 from ibcl.errors import ExistsError
 from ibcl.files import atomic_output, check_target, refuse_inside_knowledge_base
+from ibcl.tabular import csv_blocks, read_csv
 
 ENDINGS = (".csv", ".parquet")
 # A row group of a Parquet file is read as a whole, so blocks need not be smaller than this.
@@ -20,7 +20,7 @@ BLOCK_ROWS = 16_384
 
 
 def read_table(path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
-    """Read a file with one row a sample.
+    """Read a file with one row per sample; in every column, empty is missing and text is text.
 
     Parameters
     ----------
@@ -28,10 +28,8 @@ def read_table(path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
     """
     _check_readable(path)
     with _sentence_about(path):
-        if path.suffix.lower() == ".csv":
-            frame = pd.read_csv(path, dtype=dict.fromkeys(texts, str))
-        else:
-            frame = pd.read_parquet(path)
+        csv = path.suffix.lower() == ".csv"
+        frame = read_csv(path, texts) if csv else pd.read_parquet(path)
     return _checked(frame, path)
 
 
@@ -59,8 +57,7 @@ def _open_blocks(
     path: Path, texts: Collection[str], rows: int, opened: ExitStack
 ) -> Iterable[pd.DataFrame]:
     if path.suffix.lower() == ".csv":
-        dtype = dict.fromkeys(texts, str)
-        return opened.enter_context(pd.read_csv(path, dtype=dtype, chunksize=rows))
+        return opened.enter_context(closing(csv_blocks(path, texts, rows)))
     from pyarrow.parquet import ParquetFile
 
     file = opened.enter_context(ParquetFile(path))
@@ -73,11 +70,6 @@ def _check_readable(path: Path) -> None:
     if not path.is_file():
         raise ValueError(f"{path} is not a file that exists")
     _check_parquet(path)
-    if path.suffix.lower() == ".csv":
-        with _sentence_about(path), path.open(newline="", encoding="utf-8-sig") as file:
-            # The reader of tables would give the second of two equal names another one.
-            names = next(csv.reader(file), [])
-        _refuse_repeated(pd.Index(names), path)
 
 
 def _check_parquet(path: Path) -> None:

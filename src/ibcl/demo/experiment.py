@@ -42,7 +42,7 @@ class Way:
     inference: Inference
     pooling: str
     prior: float
-    continual: bool
+    independent: bool
     retraining: dict[str, Any]
     """How retraining goes, long enough to converge."""
 
@@ -54,7 +54,7 @@ ROUTED = Way(
     ibcl.DenseVI(),
     "routed",
     prior=100.0,
-    continual=False,
+    independent=True,
     retraining={"epochs": 25, "batch_size": 64, "learning_rate": 0.3},
 )
 RANDOM_FEATURES = replace(ROUTED, name="random features", pooling="evidence")
@@ -64,7 +64,7 @@ LINEAR = Way(
     ibcl.DenseVI(),
     "evidence",
     prior=0.15,
-    continual=False,
+    independent=True,
     retraining={"epochs": 25, "batch_size": 64, "learning_rate": 0.05},
 )
 PAPER = Way(
@@ -73,7 +73,7 @@ PAPER = Way(
     ibcl.MeanFieldVI(epochs=30, learning_rate=0.01),
     "wasserstein",
     prior=2.5,
-    continual=True,
+    independent=False,
     retraining={"epochs": 12, "batch_size": 64, "learning_rate": 0.01},
 )
 WAYS = (ROUTED, RANDOM_FEATURES, LINEAR, PAPER)
@@ -231,9 +231,9 @@ def compare(
         priors=[way.prior],
         inference=way.inference,
         pooling=way.pooling,
-        d=0.012 if way.continual else 0.0,
+        d=0.0 if way.independent else 0.012,
         seed=seed,
-        continual=way.continual,
+        independent=way.independent,
     )
     begin = time.perf_counter()
     records = [learner.learn(task.train.x, task.train.y, task=task.name) for task in tasks]

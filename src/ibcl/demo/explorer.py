@@ -18,19 +18,22 @@ from numpy.typing import ArrayLike
 
 import ibcl
 from ibcl.demo.tasks import LEVELS, DigitTasks
+from ibcl.routing import RoutedAnswers
 
 
 def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
     """Return everything ``explorer.js`` computes with, ready for JSON."""
-    view = learner.view
+    state = learner.state
     count = len(learner.tasks)
     vertices = [learner.model(np.eye(count)[task]) for task in range(count)]
     scores, heads, alone = [], [], []
     for task in digits.tasks:
         x = task.test.x
-        found = view.input_scores(x)
+        answers = state.predictives.answers(state.features(x))
+        assert isinstance(answers, RoutedAnswers)
+        found = answers.densities
         scores.append(_floats(found - found.amax(1, keepdim=True)))
-        heads.append(_floats(view.task_means(x)[:, :, 1].T))
+        heads.append(_floats(answers.of_tasks[:, :, 1].T))
         alone.append(_floats(torch.stack([model.predict_proba(x)[:, 1] for model in vertices], 1)))
     return {
         "tasks": list(learner.tasks),

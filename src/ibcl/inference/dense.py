@@ -12,10 +12,12 @@ from torch import Tensor
 from ibcl.gaussians import DenseGaussian, Gaussian
 from ibcl.inference.head import check_prior, head_features, parameter_positions
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
+from ibcl.inference.samples import HeldSamples, Samples
 from ibcl.inference.sites import Approximation, SiteProblem, needed_bytes, solve
 from ibcl.likelihoods import Likelihood
-from ibcl.memory import check_memory
+from ibcl.likelihoods.requirements import require_log_concave
 from ibcl.networks import FlatNetwork
+from ibcl.ram import check_memory
 from ibcl.tasks import TaskData
 
 
@@ -27,7 +29,7 @@ class DenseVI:
     ----------
     tolerance
         Converged when the next step is this small: the mean's in posterior standard deviations a
-        parameter, the sites' precisions relative to themselves, both as root mean squares.
+        parameter, the precision's in units of itself, both as root mean squares.
     max_iterations
         A warning says so where this was not enough.
     rank
@@ -68,52 +70,96 @@ class DenseVI:
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
         """Return the full-covariance posterior of each prior; deterministic, whatever the seed."""
-        head = network.linear_head()
+        network.linear_head()
         for prior in priors:
             check_prior(prior, network.dimension)
-        check_memory(
-            needed_bytes(data.size, head.layer.in_features + 1, head.layer.out_features),
-            f"A full covariance of {network.dimension} parameters",
-            "use a head with fewer features, fewer classes (OneVsRestVI takes them one by one), or "
-            "regression if the labels are amounts rather than classes",
+        self._check_memory(network, data.size)
+        samples = HeldSamples(head_features(network, data.x), data.y, data.weights)
+        return self.infer_samples(
+            network, likelihood, priors, samples, total_weight=data.total_weight, progress=progress
         )
-        features = head_features(head, data.x)
-        order = parameter_positions(head.layer, features.device).flatten()
+
+    def infer_samples(
+        self,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+        priors: Sequence[Gaussian],
+        samples: Samples,
+        *,
+        total_weight: float | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> InferenceResult:
+        """Return the posterior of each prior from features φ in blocks, held or streamed.
+
+        Parameters
+        ----------
+        samples
+            Features before the head's linear layer, not the network's inputs.
+        total_weight
+            The sum of their weights, their number without it.
+
+        Examples
+        --------
+        >>> from ibcl.inference.samples import Block, StreamedSamples
+        >>> from ibcl.likelihoods import Normal
+        >>> from ibcl.networks import linear
+        >>> prior = DenseGaussian(torch.zeros(2), torch.eye(2))
+        >>> read = lambda: (Block(torch.ones(1, 1), torch.full((1, 1), 3.0)) for _ in range(2))
+        >>> samples = StreamedSamples(read, size=2, columns=1)
+        >>> found = DenseVI().infer_samples(FlatNetwork(linear(1)), Normal(1.0), [prior], samples)
+        >>> [round(value, 6) for value in found.posteriors[0].mean.tolist()]
+        [1.2, 1.2]
+        """
+        layer = network.linear_head().layer
+        require_log_concave(likelihood, _first_labels(samples), layer.out_features)
+        self._check_memory(network, samples.size)
+        order = parameter_positions(layer, samples.device).flatten()
         back = torch.argsort(order)
         posteriors, bounds, converged = [], [], True
         for index, prior in enumerate(priors):
-            q = self._solve(features, data, likelihood, prior, order)
-            device = prior.mean.device
-            posterior = DenseGaussian(
-                q.mean[back].to(device), q.precision[back][:, back].to(device)
-            )
+            check_prior(prior, network.dimension)
+            q = self._solve(samples, likelihood, prior, order, layer.bias is not None)
+            posterior = _posterior(q, back, prior.mean.device)
             posteriors.append(self._projected(posterior, prior))
             bounds.append(q.bound)
             converged = converged and q.settled(self.tolerance)
             if progress:
-                progress(Progress(index + 1, len(priors), -q.bound / data.total_weight))
+                objective = -q.bound / (total_weight or samples.size)
+                progress(Progress(index + 1, len(priors), objective))
         self._warn_unless(converged)
         return InferenceResult(tuple(posteriors), 0, tuple(bounds), converged)
 
+    def _check_memory(self, network: FlatNetwork, size: int) -> None:
+        layer = network.linear_head().layer
+        check_memory(
+            needed_bytes(size, layer.in_features + 1, layer.out_features),
+            f"A full covariance of {network.dimension} parameters",
+            "use a head with fewer features, fewer classes (OneVsRestVI takes them one by one), or "
+            "regression if the labels are amounts rather than classes",
+        )
+
     def _solve(
         self,
-        features: Tensor,
-        data: TaskData,
+        samples: Samples,
         likelihood: Likelihood,
         prior: Gaussian,
         positions: Tensor,
+        bias: bool,
     ) -> Approximation:
         """Solve for the parameters at these positions of θ, which no others are tied to."""
         place = positions.to(prior.mean.device)
         problem = SiteProblem(
-            features,
-            data.y,
-            data.weights,
+            samples,
             likelihood,
-            prior.mean[place].to(features.device, torch.float64),
-            prior.natural_parameters().precision_at(place).to(features.device, torch.float64),
+            prior.mean[place].to(samples.device, torch.float64),
+            prior.natural_parameters().precision_at(place).to(samples.device, torch.float64),
+            bias=bias,
         )
-        return solve(problem, self.tolerance, self.max_iterations)
+        found = solve(problem, self.tolerance, self.max_iterations)
+        # What a span of few samples leaves to a very wide prior is checked here alone.
+        if int(torch.linalg.cholesky_ex(found.precision).info):
+            raise ValueError(problem.why_none())
+        return found
 
     def _projected(self, posterior: DenseGaussian, prior: Gaussian) -> Gaussian:
         """Return the posterior with its evidence projected onto `rank` directions, if asked to."""
@@ -132,3 +178,15 @@ class DenseVI:
                 "iterations; raise max_iterations or scale the features.",
                 stacklevel=3,
             )
+
+
+def _posterior(q: Approximation, back: Tensor, device: torch.device) -> DenseGaussian:
+    """Return q with its parameters in θ's order."""
+    mean, precision = q.mean, q.precision
+    if not torch.equal(back, torch.arange(len(back), device=back.device)):
+        mean, precision = mean[back], precision[back][:, back]
+    return DenseGaussian(mean.to(device), precision.to(device))
+
+
+def _first_labels(samples: Samples) -> Tensor:
+    return next(iter(samples.blocks())).y

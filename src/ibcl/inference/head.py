@@ -6,24 +6,36 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.gaussians import Gaussian
-from ibcl.networks import LinearHead
+from ibcl.networks import FlatNetwork
 
 # Standard deviations beyond these have squares that leave no digits to compute with.
 _SMALLEST_STD, _LARGEST_STD = 1e-15, 1e15
 
 
-def head_features(head: LinearHead, x: Tensor) -> Tensor:
-    """Features φ of shape (n, columns), the last one 1 where the head has a bias."""
-    with torch.no_grad():
-        features = head.features(x).reshape(len(x), -1)
-    if not bool(torch.isfinite(features).all()):
+def head_features(network: FlatNetwork, x: Tensor) -> Tensor:
+    """Features φ of shape (n, columns), in blocks, so that a backbone never sees all rows at once.
+
+    Examples
+    --------
+    >>> from ibcl.networks import linear
+    >>> head_features(FlatNetwork(linear(2)), torch.ones(3, 2)).shape
+    torch.Size([3, 2])
+    """
+    fixed = network.linear_head().features
+    identity = isinstance(fixed, nn.Sequential) and not len(fixed)
+    features = x.flatten(1) if identity else network.features(x)
+    check_finite(features)
+    return features
+
+
+def check_finite(features: Tensor) -> None:
+    """Refuse features that hold what is not a number."""
+    # The extremes are found without a second matrix of the features' size.
+    if features.numel() and not all(bool(torch.isfinite(end)) for end in features.aminmax()):
         raise ValueError(
             "The features before the head are not finite; scale the inputs, for example to unit "
             "variance, or remove outliers."
         )
-    if head.layer.bias is None:
-        return features
-    return torch.cat([features, features.new_ones(len(x), 1)], 1)
 
 
 def parameter_positions(layer: nn.Linear, device: torch.device) -> Tensor:

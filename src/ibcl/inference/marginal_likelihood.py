@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+# With so many samples a column the product ΦᵀΦ takes the place of a decomposition of Φ.
+_MANY_SAMPLES = 4
+# Eigenvalues below this part of the largest are rounding.
+_ROUNDING = 1e-13
+
 
 def maximise_marginal_likelihood(
     design: NDArray[np.float64],
@@ -38,12 +43,11 @@ def maximise_marginal_likelihood(
     if weights is not None:
         roots = np.sqrt(weights)
         design, y, n = roots[:, None] * design, roots * y, float(weights.sum())
-    basis, singular, _ = np.linalg.svd(design, full_matrices=False)
-    rank = len(singular)
-    inside = (basis.T @ y) ** 2
+    squares_of_singular, inside = _spectrum(design, y)
+    rank = len(squares_of_singular)
     outside = max(0.0, float(y @ y - inside.sum()))
     ratio = np.logspace(-6, 6, 241)
-    variances = singular**2 + ratio[:, None]
+    variances = squares_of_singular + ratio[:, None]
     squares = (inside / variances).sum(1) + outside / ratio
     scale = squares / n if std is None else np.full(len(ratio), std**2)
     scale = np.maximum(scale, 1e-6)
@@ -52,3 +56,21 @@ def maximise_marginal_likelihood(
     )
     best = int(np.argmin(losses))
     return float(np.sqrt(scale[best])), float(np.sqrt(scale[best] * ratio[best]))
+
+
+def _spectrum(
+    design: NDArray[np.float64], y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Squares of the singular values of Φ, and of y's parts along its left singular vectors.
+
+    With many samples from the eigenvectors of ΦᵀΦ, which is made in one product; what is so small
+    that squaring lost it counts as zero.
+    """
+    samples, columns = design.shape
+    if samples <= _MANY_SAMPLES * columns:
+        basis, singular, _ = np.linalg.svd(design, full_matrices=False)
+        return singular**2, (basis.T @ y) ** 2
+    values, vectors = np.linalg.eigh(design.T @ design)
+    kept = values > _ROUNDING * values[-1]
+    along = (vectors[:, kept].T @ (design.T @ y)) ** 2 / values[kept]
+    return values[kept], along

@@ -28,6 +28,7 @@ from ibcl.inference.reparametrisation import (
     weighted,
 )
 from ibcl.likelihoods import Likelihood
+from ibcl.likelihoods.requirements import require_likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
@@ -85,6 +86,9 @@ class MeanFieldVI:
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
         """Return the mean-field posterior of each prior."""
+        with torch.no_grad():
+            outputs = network(priors[0].mean.to(data.x), data.x[:1]).shape[1]
+        require_likelihood(likelihood, data.y, outputs)
         device = data.x.device
         prior_mean, prior_std = (values.to(device) for values in _stack(priors))
         if start_from_prior:
@@ -92,6 +96,10 @@ class MeanFieldVI:
         else:
             start = network.initial_parameters(torch.Generator().manual_seed(seed))
             start_mean = start.to(device).expand_as(prior_mean).clone()
+            if network.pretrained:
+                # A prior around trained weights is kept on disk; a module given to load may differ.
+                centred = prior_mean.any(1)
+                start_mean[centred] = prior_mean[centred]
             start_std = torch.full_like(prior_std, self.initial_std).minimum(prior_std)
         state = _Optimisation(self, network, likelihood, data.total_weight, prior_mean, prior_std)
         state.start(start_mean, start_std)

@@ -7,10 +7,11 @@ small matrices to factorise in place of one that is C times as wide.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ibcl.gaussians import (
     BlockDiagonalGaussian,
@@ -18,13 +19,15 @@ from ibcl.gaussians import (
     Gaussian,
     NaturalParameters,
 )
-from ibcl.inference.dense import DenseVI
+from ibcl.inference.dense import DenseVI, _first_labels
 from ibcl.inference.head import check_prior, head_features, parameter_positions
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
+from ibcl.inference.samples import HeldSamples, RelabelledSamples, Samples
 from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import Likelihood
-from ibcl.memory import check_memory
+from ibcl.likelihoods.likelihood import Separated
 from ibcl.networks import FlatNetwork
+from ibcl.ram import check_memory
 from ibcl.tasks import TaskData
 
 # Correlations between classes below this are what storing a posterior compactly can leave behind.
@@ -72,27 +75,34 @@ class OneVsRestVI(DenseVI):
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
         """Return the posterior of each prior: independent classes, full covariance within."""
-        head = network.linear_head()
-        classes = head.layer.out_features
-        separated = likelihood.separate(data.y, classes)
-        if separated is None:
-            raise ValueError(
-                f"OneVsRestVI needs likelihood='one_vs_rest', not {likelihood.name!r}; use DenseVI "
-                "for other likelihoods."
-            )
-        columns = head.layer.in_features + 1
+        _require_separable(likelihood, data.y, network.linear_head().layer.out_features)
         for prior in priors:
             check_prior(prior, network.dimension)
-        check_memory(
-            needed_bytes(data.size, columns, 1) + 8 * _COPIES * classes * columns**2,
-            f"The covariances of {classes} classes of {columns} parameters each",
-            "use a head with fewer features or fewer classes, or regression if the labels are "
-            "amounts rather than classes",
+        self._check_memory(network, data.size)
+        samples = HeldSamples(head_features(network, data.x), data.y, data.weights)
+        return self.infer_samples(
+            network, likelihood, priors, samples, total_weight=data.total_weight, progress=progress
         )
-        features = head_features(head, data.x)
-        positions = parameter_positions(head.layer, features.device)
+
+    def infer_samples(
+        self,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+        priors: Sequence[Gaussian],
+        samples: Samples,
+        *,
+        total_weight: float | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> InferenceResult:
+        """Return the posterior of each prior from features φ in blocks, held or streamed."""
+        layer = network.linear_head().layer
+        classes = layer.out_features
+        separated = _require_separable(likelihood, _first_labels(samples), classes)
+        self._check_memory(network, samples.size)
+        positions = parameter_positions(layer, samples.device)
         posteriors, bounds, converged = [], [], True
         for index, prior in enumerate(priors):
+            check_prior(prior, network.dimension)
             own = positions.to(prior.mean.device)
             natural = prior.natural_parameters()
             means = prior.mean.double()[own]
@@ -100,20 +110,56 @@ class OneVsRestVI(DenseVI):
             _check_independent(natural, BlockDiagonalNatural(natural.linear, blocks, own))
             bound = 0.0
             for c, alone in enumerate(separated):
-                task = TaskData(data.x, alone.y, data.weights)
-                q = self._solve(features, task, alone.likelihood, prior, positions[c])
+                q = self._solve(
+                    RelabelledSamples(samples, _labels_of(likelihood, classes, c)),
+                    alone.likelihood,
+                    prior,
+                    positions[c],
+                    layer.bias is not None,
+                )
                 means[c], blocks[c] = q.mean, q.precision
                 bound += q.bound
                 converged = converged and q.settled(self.tolerance)
                 if progress:
                     done = index * classes + c + 1
-                    progress(Progress(done, len(priors) * classes, -bound / data.total_weight))
+                    objective = -bound / (total_weight or samples.size)
+                    progress(Progress(done, len(priors) * classes, objective))
             mean = torch.empty_like(prior.mean, dtype=torch.float64)
             mean[own] = means
             posteriors.append(BlockDiagonalGaussian(mean, blocks, own))
             bounds.append(bound)
         self._warn_unless(converged)
         return InferenceResult(tuple(posteriors), 0, tuple(bounds), converged)
+
+    def _check_memory(self, network: FlatNetwork, size: int) -> None:
+        layer = network.linear_head().layer
+        classes, columns = layer.out_features, layer.in_features + 1
+        check_memory(
+            needed_bytes(size, columns, 1) + 8 * _COPIES * classes * columns**2,
+            f"The covariances of {classes} classes of {columns} parameters each",
+            "use a head with fewer features or fewer classes, or regression if the labels are "
+            "amounts rather than classes",
+        )
+
+
+def _require_separable(likelihood: Likelihood, y: Tensor, classes: int) -> Sequence[Separated]:
+    """Return the likelihoods of the classes alone, or refuse one that does not separate them."""
+    separated = likelihood.separate(y, classes)
+    if separated is None:
+        raise ValueError(
+            f"OneVsRestVI needs likelihood='one_vs_rest', not {likelihood.name!r}; use DenseVI "
+            "for other likelihoods."
+        )
+    return separated
+
+
+def _labels_of(likelihood: Likelihood, classes: int, c: int) -> Callable[[Tensor], Tensor]:
+    """Return what makes class c's own labels of all."""
+
+    def relabel(y: Tensor) -> Tensor:
+        return _require_separable(likelihood, y, classes)[c].y
+
+    return relabel
 
 
 def _check_independent(prior: NaturalParameters, apart: BlockDiagonalNatural) -> None:

@@ -10,6 +10,10 @@ linear layer, which are Gaussian given its input h:
 *Plain reparametrisation* samples θ = μ + σ ε once a minibatch, for any differentiable module; the
 gradient g with respect to θ gives ∂μ = g and ∂σ² = g ε / (2σ).
 
+The m posteriors share their noise ε as they share their start: networks that began at one place and
+were pushed alike stay near each other, so that what is between them, such as their barycentre, is a
+network that works too.
+
 Both work with variances, whose gradient the caller turns into that of its own parametrisation.
 """
 
@@ -88,7 +92,7 @@ class LocalReparametrisation:
             weight, weight_variance = next(parameter)
             bias, bias_variance = next(parameter) if layer.bias is not None else (None, None)
             noise = torch.randn(
-                *hidden.shape[:2], layer.out_features, generator=generator, device=generator.device
+                hidden.shape[1], layer.out_features, generator=generator, device=generator.device
             )
             hidden = sampled_linear(hidden, weight, weight_variance, bias, bias_variance, noise)
         return hidden
@@ -207,7 +211,7 @@ class PlainReparametrisation:
         self, x: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
     ) -> Tensor:
         """Add the batch's gradients to the buffers; return the mean −log p of each model."""
-        noise = torch.randn(self.mean.shape, generator=generator, device=generator.device)
+        noise = torch.randn(self.mean.shape[1:], generator=generator, device=generator.device)
         std = self.variance.sqrt()
         gradient, loss = self.gradients(self.mean + std * noise, x, y, weights)
         self.mean_gradient += gradient

@@ -1,42 +1,64 @@
 r"""The Gaussian that maximises the ELBO of a head that is linear in its parameters.
 
 With features φ_s of sample s, outputs z_s = θᵀφ_s and prior N(μ₀, P₀⁻¹), the Gaussian
-q = N(μ, P⁻¹) that maximises the ELBO has the form
+q = N(μ, P⁻¹) that maximises the ELBO has the natural parameters
 
     P = P₀ + Σ_s w_s λ_s φ_s φ_sᵀ,     Pμ = P₀μ₀ + Σ_s w_s ν_s φ_s,
     λ_s = E_q[∂² −log p(y_s | z_s)],     ν_s = E_q[∂ log p(y_s | z_s)] + λ_s E_q[z_s],
 
 with the weights w_s of the samples, 1 unless given: each sample's likelihood is replaced by a
 Gaussian *site* (λ_s, ν_s), and the expectations over z_s are low-dimensional integrals, which the
-likelihood knows. Recomputing all sites under the q they define is one natural-gradient step; at
-zero variance it is Newton's. The steps are repeated until the sites agree with their q, sped up by
+likelihood knows. One pass over the samples, block by block, finds under a given q its ELBO and the
+natural parameters that its sites define, the *target*; to go there is one natural-gradient step,
+which at zero variance is Newton's. Steps are repeated until q is its own target, sped up by
 Anderson's extrapolation and damped wherever the ELBO would fall. Nothing is sampled and there is no
 learning rate; for linear-Gaussian models the first step is exact.
+
+Large problems are solved in stages, each of which begins where the one before ended: on a part of
+the samples, on all in single precision, on all in double precision. A problem of fewer samples than
+columns is solved in the span of its features (`_Span`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 
+from ibcl.inference.samples import Block, HeldSamples, Samples, drawn, held
 from ibcl.likelihoods import Likelihood
 
-# How many earlier steps Anderson's extrapolation looks at.
-_MEMORY = 10
+# How many earlier steps Anderson's extrapolation looks at, and how many bytes they may take.
+_MEMORY, _MEMORY_BYTES = 10, 2**29
 # Below this step length a direction that lowers the ELBO is rounding, not information.
 _SMALLEST_STEP = 1e-3
+# Where a step leaves a smaller part of the way than this, there is nothing to extrapolate.
+_NEWTON = 0.2
+# No step is trusted to leave less than this part of the way.
+_SMALLEST_RATE = 0.05
 # Problems above this many multiplications do their first steps in single precision.
 _LARGE = 2e7
-# How many matrices of the posterior's size, of the features' and of the sites' exist at once.
-_POSTERIORS, _FEATURES, _SITES = 7, 4, 2 * _MEMORY + 8
+# A part of the samples to begin with: so many a parameter and at least so many, where all are so
+# many times as many; and when it is solved well enough.
+_PART_A_PARAMETER, _SMALLEST_PART, _WORTH_A_PART, _PART_TOLERANCE = 8, 2048, 3, 0.3
+# How closely a mean is found for a precision of a part, in posterior standard deviations.
+_MEAN_TOLERANCE, _MEAN_ITERATIONS = 0.2, 40
+# How closely single precision comes, so that double precision has one step left to do.
+_SINGLE_TOLERANCE = 0.003
+# How many matrices of the posterior's size exist at once beside the extrapolation's.
+_POSTERIORS = 7
 
 
 def needed_bytes(samples: int, columns: int, outputs: int) -> int:
-    """Bytes that `solve` takes, roughly: a few D×D matrices, the features and the sites.
+    """Bytes that `solve` takes, roughly: a few D×D matrices, the features and a block of sites.
 
     Examples
     --------
@@ -44,274 +66,580 @@ def needed_bytes(samples: int, columns: int, outputs: int) -> int:
     True
     """
     dimension = columns * outputs
-    numbers = _POSTERIORS * dimension**2 + _FEATURES * samples * columns
-    return 8 * (numbers + _SITES * samples * outputs * (outputs + 1))
+    matrices = 8 * _POSTERIORS * dimension**2
+    return matrices + 2 * _history(dimension) * 8 * dimension**2 + 4 * samples * (columns + outputs)
 
 
-def solve(problem: SiteProblem, tolerance: float, max_iterations: int) -> Approximation:
-    """Return the Gaussian whose sites agree with it, or the best after so many iterations."""
-    # Single precision is twice as fast and comes so close that few double steps are left.
-    if problem.multiplications > _LARGE:
-        rough = problem.single()
-        start = rough.start()
-        if start is not None:
-            close = _iterate(rough, start, tolerance, max_iterations)
-            current = problem.approximate(close.sites.double())
-            if current is not None:
-                return _iterate(problem, current, tolerance, max_iterations)
-    current = problem.start()
-    if current is None:
-        raise ValueError(problem.why_none())
-    return _iterate(problem, current, tolerance, max_iterations)
+def _history(dimension: int) -> int:
+    """How many steps to remember: each takes two D×D matrices."""
+    return max(2, min(_MEMORY, _MEMORY_BYTES // (16 * max(1, dimension) ** 2)))
 
 
-def _iterate(
-    problem: SiteProblem, current: Approximation, tolerance: float, max_iterations: int
-) -> Approximation:
-    history = [current]
-    for _ in range(max_iterations):
-        if current.settled(tolerance):
-            break
-        proposal = None
-        if len(history) > 1:
-            proposal = problem.approximate(_extrapolate(history, problem.site_scale))
-            if proposal is None or not proposal.improves_on(current):
-                proposal, history = None, [current]
-        step = 1.0
-        while proposal is None:
-            proposal = problem.approximate(current.sites + step * current.change)
-            if step > _SMALLEST_STEP and (proposal is None or not proposal.improves_on(current)):
-                proposal, step = None, step / 2
-            elif proposal is None:
-                return current
-        current = proposal
-        history = [*history, current][-_MEMORY:]
-    return current
+class Natural(NamedTuple):
+    """Natural parameters (η, P) of a Gaussian, in double precision."""
 
+    linear: Tensor
+    precision: Tensor
 
-def _extrapolate(history: list[Approximation], scale: Tensor) -> Tensor:
-    """Anderson's extrapolation: the combination of recent sites whose change would be smallest.
-
-    Sites are scaled by the roots of their samples' weights, so that a sample of weight 2 counts
-    for as much as two samples.
-    """
-    sites = torch.stack([q.sites for q in history], 1)
-    changes = torch.stack([q.change for q in history], 1)
-    site_steps, change_steps = sites.diff(dim=1), changes.diff(dim=1)
-    # The driver that copes with directions that repeat is only there on the CPU.
-    weights = torch.linalg.lstsq(
-        (scale[:, None] * change_steps).cpu(),
-        (scale * changes[:, -1])[:, None].cpu(),
-        driver="gelsd",
-    ).solution.to(sites.device)
-    combined: Tensor = sites[:, -1:] + changes[:, -1:] - (site_steps + change_steps) @ weights
-    return combined[:, 0]
-
-
-def _weighted_gram(features: Tensor, weights: Tensor) -> Tensor:
-    """Σ_s w_s φ_s φ_sᵀ, one triangle of panels computed and the other copied."""
-    columns = features.shape[1]
-    panel = max(64, -(-columns // 4))
-    weighted = weights[:, None] * features
-    gram = features.new_empty(columns, columns)
-    for begin in range(0, columns, panel):
-        end = min(begin + panel, columns)
-        rows = features[:, begin:end].T @ weighted[:, begin:]
-        gram[begin:end, begin:] = rows
-        gram[end:, begin:end] = rows[:, end - begin :].T
-    return gram
+    def plus(self, other: Natural, weight: float = 1.0) -> Natural:
+        """Return self + weight · other."""
+        return Natural(
+            torch.add(self.linear, other.linear, alpha=weight),
+            torch.add(self.precision, other.precision, alpha=weight),
+        )
 
 
 class Approximation(NamedTuple):
-    """A Gaussian q, the sites that define it, and how they would change under it."""
+    """A Gaussian q, and where its own sites would take it."""
 
-    sites: Tensor
-    change: Tensor
     mean: Tensor
     precision: Tensor
+    natural: Natural
+    target: Natural
+    """What the sites under q define: q itself, at the maximum of the ELBO."""
     bound: float
     mean_step: float
     """The next step of the mean, in posterior standard deviations a parameter."""
     precision_step: float
-    """The next change of the sites' precisions, relative to them."""
+    """The next change of the precision in units of itself, a root mean square over directions."""
     uncertainty: float
     """Relative error that rounding and quadrature leave in the bound."""
+    rate: float = 1.0
+    """What part of the way a step leaves, where the last one was a whole one and showed it."""
+
+    @property
+    def size(self) -> float:
+        """The next step, of the mean or of the precision, whichever is larger."""
+        return max(self.mean_step, self.precision_step)
 
     def settled(self, tolerance: float) -> bool:
-        """Whether the next step is no larger than the tolerance."""
-        return self.mean_step <= tolerance and self.precision_step <= tolerance
+        """Whether what the next step leaves is within the tolerance: the step is still taken."""
+        left = self.rate / (1 - self.rate) if self.rate < 0.5 else 1.0
+        return left * self.size <= tolerance
+
+    def after(self, before: Approximation | None) -> Approximation:
+        """Return it with the rate of the whole step that led here."""
+        if before is None or not before.size:
+            return self
+        return self._replace(rate=min(1.0, max(self.size / before.size, _SMALLEST_RATE)))
+
+    def slower_than_newton(self, before: Approximation) -> bool:
+        """Whether the last step left more than a small part of the way."""
+        return (
+            self.mean_step > _NEWTON * before.mean_step
+            or self.precision_step > _NEWTON * before.precision_step
+        )
 
     def improves_on(self, other: Approximation) -> bool:
         """Whether the bound is as high as the other's, but for rounding and quadrature."""
         return self.bound >= other.bound - self.uncertainty * (1 + abs(other.bound))
 
+    def stepped(self) -> Approximation:
+        """Return the Gaussian at the target, whose bound is no lower; itself where there is none.
+
+        The step that is left is known, and taking it costs nothing.
+        """
+        factor, failure = torch.linalg.cholesky_ex(self.target.precision)
+        if int(failure):
+            return self
+        mean = torch.cholesky_solve(self.target.linear[:, None], factor)[:, 0]
+        return self._replace(mean=mean, precision=self.target.precision)
+
+
+def solve(
+    problem: SiteProblem, tolerance: float, max_iterations: int, start: Natural | None = None
+) -> Approximation:
+    """Return the Gaussian that is its own target, or the best after so many iterations.
+
+    Parameters
+    ----------
+    start
+        Natural parameters to begin with, where some are known that are not far off.
+    """
+    span = _Span.of(problem)
+    if span is not None:
+        return span.lift(solve(span.problem, tolerance, max_iterations, start and span.drop(start)))
+    *rough, last = problem.stages(tolerance, begun=start is not None)
+    before = None
+    for stage in rough:
+        begin = stage.begin(start, before)
+        if begin is not None:
+            before = stage.iterate(begin, max_iterations)
+            start = before.target
+            if stage.share < 1:
+                start = rough[-1].problem.with_best_mean(problem.scaled(start, stage.share))
+                before = None
+    begin = last.begin(start, before)
+    if begin is None:
+        raise ValueError(problem.why_none())
+    found = last.iterate(begin, max_iterations)
+    return found.stepped() if found.settled(tolerance) else found
+
+
+class Stage(NamedTuple):
+    """A problem of some share of the samples, and how closely it is to be solved."""
+
+    problem: SiteProblem
+    tolerance: float
+    share: float = 1.0
+
+    def begin(self, start: Natural | None, before: Approximation | None) -> Approximation | None:
+        """Evaluate the start, the target of an approximation before; or find one, or None."""
+        found = None if start is None else self.problem.evaluate(start)
+        # A part is solved roughly, from wherever.
+        return self.problem.start(self.share == 1) if found is None else found.after(before)
+
+    def iterate(self, current: Approximation, max_iterations: int) -> Approximation:
+        """Go on until the next step is within the tolerance."""
+        problem = self.problem
+        history = [current]
+        for _ in range(max_iterations):
+            if current.settled(self.tolerance):
+                break
+            proposal = None
+            if len(history) > 1 and current.slower_than_newton(history[-2]):
+                proposal = problem.evaluate(_extrapolate(history, problem))
+                if proposal is None or not proposal.improves_on(current):
+                    proposal, history = None, [current]
+            step = 1.0
+            change = current.target.plus(current.natural, -1)
+            while proposal is None:
+                proposal = problem.evaluate(current.natural.plus(change, step))
+                if step > _SMALLEST_STEP and (
+                    proposal is None or not proposal.improves_on(current)
+                ):
+                    proposal, step = None, step / 2
+                elif proposal is None:
+                    return current
+                elif step == 1:
+                    proposal = proposal.after(current)
+            current = proposal
+            history = [*history, current][-problem.history :]
+        return current
+
+
+def _extrapolate(history: list[Approximation], problem: SiteProblem) -> Natural:
+    r"""Anderson's extrapolation: the combination of recent q whose change would be smallest.
+
+    With changes c_i = target_i − natural_i it is target_k − Σ_i γ_i (target_{i+1} − target_i) where
+    γ minimises ‖c_k − Σ_i γ_i (c_{i+1} − c_i)‖. Lengths are measured in units of the prior, so that
+    they are the same in the span of few samples as in the whole space.
+    """
+    changes = torch.stack(
+        [problem.in_units_of_the_prior(q.target.plus(q.natural, -1)) for q in history]
+    )
+    steps = changes.diff(dim=0)
+    # The driver that copes with directions that repeat is only there on the CPU.
+    shares = torch.linalg.lstsq(
+        (steps @ steps.T).cpu(), (steps @ changes[-1])[:, None].cpu(), driver="gelsd"
+    ).solution[:, 0]
+    combined = history[-1].target
+    for share, (before, after) in zip(shares.tolist(), pairwise(history), strict=True):
+        combined = combined.plus(after.target, -share).plus(before.target, share)
+    return combined
+
 
 class SiteProblem:
-    """Features φ of shape (n, columns), labels, likelihood and prior, in one precision."""
+    """Samples, likelihood and prior of parameters θ, one row of columns an output.
+
+    Parameters
+    ----------
+    samples
+        Features φ and labels; in the solver's coordinates a column of ones follows the features
+        where the head has a bias.
+    dtype
+        What products of features are computed in; they are summed in double precision always.
+    parameters
+        How many there are in the whole space, whose average step the tolerance is about.
+    """
 
     def __init__(
         self,
-        features: Tensor,
-        y: Tensor,
-        weights: Tensor | None,
+        samples: Samples,
         likelihood: Likelihood,
         prior_mean: Tensor,
         prior_precision: Tensor,
+        *,
+        bias: bool,
+        dtype: torch.dtype = torch.float64,
+        parameters: int | None = None,
     ) -> None:
-        self.features = features.to(prior_mean.dtype)
-        self.y, self.likelihood = y, likelihood
-        self.weights = features.new_ones(len(features)) if weights is None else weights
-        self.weights = self.weights.to(prior_mean)
+        self.samples, self.likelihood = samples, likelihood
         self.prior_mean, self.prior_precision = prior_mean, prior_precision
-        self.samples, self.columns = features.shape
+        self.bias, self.dtype = bias, dtype
+        self.columns = samples.columns + bias
         self.outputs = len(prior_mean) // self.columns
-        self.multiplications = self.samples * len(prior_mean) ** 2
+        self.multiplications = samples.size * len(prior_mean) ** 2
+        self.parameters = parameters or len(prior_mean)
+        self.history = _history(len(prior_mean))
 
-    def single(self) -> SiteProblem:
-        """Return the same problem in single precision."""
-        return SiteProblem(
-            self.features,
-            self.y,
-            self.weights,
+    def over(self, samples: Samples, dtype: torch.dtype) -> SiteProblem:
+        """Return the problem of other samples in some precision, with the same prior."""
+        changed = SiteProblem(
+            samples,
             self.likelihood,
-            self.prior_mean.float(),
-            self.prior_precision.float(),
+            self.prior_mean,
+            self.prior_precision,
+            bias=self.bias,
+            dtype=dtype,
+            parameters=self.parameters,
         )
+        changed.prior_root = self.prior_root
+        return changed
+
+    def stages(self, tolerance: float, begun: bool) -> list[Stage]:
+        """Problems to solve one after another, each from the solution of the one before."""
+        stages = []
+        if self.multiplications > _LARGE:
+            part = max(_SMALLEST_PART, _PART_A_PARAMETER * len(self.prior_mean))
+            if not begun and self.samples.size > _WORTH_A_PART * part:
+                some = drawn(self.samples, part)
+                stages.append(
+                    Stage(
+                        self.over(some, torch.float32),
+                        max(tolerance, _PART_TOLERANCE),
+                        some.size / self.samples.size,
+                    )
+                )
+            whole = self.over(self.samples, torch.float32)
+            stages.append(Stage(whole, max(tolerance, _SINGLE_TOLERANCE)))
+        return [*stages, Stage(self, tolerance)]
+
+    def scaled(self, natural: Natural, share: float) -> Natural:
+        """Return the natural parameters that all samples would give, from those of some of them."""
+        prior = Natural(self.prior_precision @ self.prior_mean, self.prior_precision)
+        return prior.plus(natural.plus(prior, -1), 1 / share)
 
     @cached_property
-    def prior_log_determinant(self) -> float:
-        """Log |P₀|."""
-        factor = torch.linalg.cholesky(self.prior_precision.double())
-        return 2 * float(factor.diagonal().log().sum())
+    def prior_root(self) -> Tensor | None:
+        """Cholesky factor of P₀, or its diagonal where that is all of it; None where none is."""
+        diagonal = self.prior_precision.diagonal()
+        if bool((diagonal > 0).all()) and not int(
+            torch.count_nonzero(self.prior_precision) - len(diagonal)
+        ):
+            return diagonal.sqrt()
+        factor, failure = torch.linalg.cholesky_ex(self.prior_precision)
+        return None if int(failure) else factor
 
-    @cached_property
-    def site_scale(self) -> Tensor:
-        """√w of the sample each number of the flat vector of sites belongs to."""
-        roots = self.weights.sqrt()
-        return torch.cat(
-            [roots.repeat_interleave(self.outputs**2), roots.repeat_interleave(self.outputs)]
-        )
+    def in_units_of_the_prior(self, natural: Natural) -> Tensor:
+        """L₀⁻¹ P L₀⁻ᵀ and L₀⁻¹ η as one vector."""
+        root = self.prior_root
+        assert root is not None
+        if root.ndim == 1:
+            precision = natural.precision / root / root[:, None]
+            return torch.cat([precision.flatten(), natural.linear / root])
+        half = torch.linalg.solve_triangular(root, natural.precision, upper=False)
+        precision = torch.linalg.solve_triangular(root, half.T, upper=False)
+        linear = torch.linalg.solve_triangular(root, natural.linear[:, None], upper=False)
+        return torch.cat([precision.flatten(), linear[:, 0]])
 
-    def start(self) -> Approximation | None:
-        """The best of a few first steps; None where none of them defines a Gaussian.
+    def start(self, best: bool = True) -> Approximation | None:
+        """The best of a few first steps, or the first; None where none of them gives a Gaussian.
 
         From the prior's mean with its variance, and without (Newton), and from outputs under which
         the likelihood says the labels are likely.
         """
-        mean = self._outputs(self.prior_mean)
-        prior_factor, failure = torch.linalg.cholesky_ex(self.prior_precision)
-        none = mean.new_zeros(self.samples, self.outputs, self.outputs)
-        points = [(mean, none)]
-        if not int(failure):
-            points.insert(0, (mean, self._output_covariance(prior_factor)))
-        likely = self.likelihood.likely_outputs(self.y, self.outputs)
-        if likely is not None:
-            points.append((likely.to(mean), none))
-        starts = [self.approximate(self._sites(*point)[0]) for point in points]
-        return max((q for q in starts if q is not None), key=lambda q: q.bound, default=None)
+        points: list[_OutputsOf] = [self._known_outputs(self.prior_mean)]
+        root = self.prior_root
+        if root is not None:
+            identity = torch.eye(len(self.prior_mean), dtype=torch.float64, device=root.device)
+            inverse = (
+                torch.diag(root.reciprocal())
+                if root.ndim == 1
+                else torch.linalg.solve_triangular(root, identity, upper=False)
+            )
+            points.insert(0, self._gaussian_outputs(self.prior_mean, inverse))
+        first = next(iter(self.samples.blocks()))
+        if self.likelihood.likely_outputs(first.y[:1], self.outputs) is not None:
+            points.append(self._likely_outputs)
+        steps = (self.evaluate(self._pass(point)[0]) for point in points)
+        starts = (q for q in steps if q is not None)
+        return max(starts, key=lambda q: q.bound, default=None) if best else next(starts, None)
 
     def why_none(self) -> str:
         """Say what stands in the way of a first step."""
         deviations = self.prior_precision.diagonal().rsqrt()
+        largest = max(float(block.features.abs().max()) for block in self.samples.blocks())
         return (
-            "The posterior cannot be computed in double precision: features reach "
-            f"{float(self.features.abs().max()):.3g} and the prior's standard deviations "
-            f"{float(deviations.max()):.3g}; scale the inputs, for example to unit variance, "
-            "remove outliers, or use a narrower prior."
+            f"The posterior cannot be computed in double precision: features reach {largest:.3g} "
+            f"and the prior's standard deviations {float(deviations.max()):.3g}; scale the inputs, "
+            "for example to unit variance, remove outliers, or use a narrower prior."
         )
 
-    def approximate(self, sites: Tensor) -> Approximation | None:
-        """Return the Gaussian these sites define, or None where they define none."""
-        curvature, linear = self._split(sites)
-        precision = self.prior_precision + self._information(curvature)
-        factor, failure = torch.linalg.cholesky_ex(precision)
+    def evaluate(self, natural: Natural) -> Approximation | None:
+        """Return the Gaussian of these natural parameters with its target, or None."""
+        factor, failure = torch.linalg.cholesky_ex(natural.precision)
         if int(failure):
             return None
-        shift_from = self.prior_precision @ self.prior_mean + self._pull_back(linear)
-        mean = torch.cholesky_solve(shift_from[:, None], factor)[:, 0]
-        output_mean = self._outputs(mean)
-        covariance = self._output_covariance(factor)
-        target, loss = self._sites(output_mean, covariance)
-        change = target - sites
-        if not bool(torch.isfinite(change).all()):
+        mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
+        identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
+        inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
+        target, loss = self._pass(self._gaussian_outputs(mean, inverse))
+        bound = -loss - self._divergence(mean, factor, inverse)
+        if not math.isfinite(bound) or not bool(
+            torch.isfinite(target.linear).all() & torch.isfinite(target.precision).all()
+        ):
             return None
-        # KL(q ‖ p) with tr(P₀P⁻¹) = D − Σ_s w_s tr(λ_s S_s), which P's form gives for free.
-        shift = (mean - self.prior_mean).double()
-        log_determinants = 2 * float(factor.diagonal().double().log().sum())
-        log_determinants -= self.prior_log_determinant
-        weights = self.weights.double()
-        spread = float(weights @ (curvature * covariance).sum((1, 2), dtype=torch.float64))
-        divergence = 0.5 * (
-            float(shift @ self.prior_precision.double() @ shift) + log_determinants - spread
-        )
-        bound = -float(weights @ loss.double()) - divergence
-        if not math.isfinite(bound):
-            return None
-        curvature_change, linear_change = self._split(change)
-        gradient = self._pull_back(
-            linear_change - (curvature_change @ output_mean[:, :, None])[:, :, 0]
-        )
-        step = torch.linalg.solve_triangular(factor, gradient[:, None], upper=False)
-        scale = self.weights.sqrt()[:, None, None]
-        size = float((scale * self._split(target)[0]).norm())
+        gradient = target.linear - target.precision @ mean
+        change = inverse @ (target.precision - natural.precision) @ inverse.T
+        root = self.parameters**0.5
+        rounding = 1e-9 if self.dtype == torch.float64 else 1e-6
         return Approximation(
-            sites=sites,
-            change=change,
             mean=mean,
-            precision=precision,
+            precision=natural.precision,
+            natural=natural,
+            target=target,
             bound=bound,
-            mean_step=float(step.norm()) / len(mean) ** 0.5,
-            precision_step=float((scale * curvature_change).norm()) / max(size, 1e-300),
-            uncertainty=max(
-                self.likelihood.quadrature_error, 1e-9 if sites.dtype == torch.float64 else 1e-6
-            ),
+            mean_step=float((inverse @ gradient).norm()) / root,
+            precision_step=float(change.norm()) / root,
+            uncertainty=max(self.likelihood.quadrature_error, rounding),
         )
 
-    def _sites(self, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """Sites (λ, ν) as one flat vector, and the expected losses, under these outputs."""
-        expected = self.likelihood.expectations(mean.double(), covariance.double(), self.y)
-        linear = expected.residual + (expected.curvature @ mean.double()[:, :, None])[:, :, 0]
-        sites = torch.cat([expected.curvature.flatten(), linear.flatten()])
-        return sites.to(mean.dtype), expected.loss
+    def with_best_mean(self, natural: Natural) -> Natural:
+        r"""Return the natural parameters with the same precision and the mean that suits it best.
 
-    def _split(self, sites: Tensor) -> tuple[Tensor, Tensor]:
-        """λ of shape (n, outputs, outputs) and ν of shape (n, outputs)."""
-        n, outputs = self.samples, self.outputs
-        curvature, linear = torch.split(sites, [n * outputs**2, n * outputs])
-        return curvature.reshape(n, outputs, outputs), linear.reshape(n, outputs)
+        It maximises the ELBO over μ with all variances as they are, by L-BFGS in the coordinates u
+        of μ = μ₁ + L⁻ᵀu, in which the precision P = LLᵀ is the identity. A step costs n·D
+        multiplications, where one that moves the precision too costs n·D².
+        """
+        factor, failure = torch.linalg.cholesky_ex(natural.precision)
+        if int(failure) or self.outputs > 1:
+            return natural
+        mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
+        identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
+        inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
+        outputs_of = self._gaussian_outputs(mean, inverse)
+        covariances = [outputs_of(features, y)[1] for features, y, _ in self._blocks()]
 
-    def _outputs(self, theta: Tensor) -> Tensor:
-        return self.features @ theta.reshape(self.outputs, self.columns).T
+        def loss_and_gradient(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            theta = mean + inverse.T @ torch.as_tensor(u).to(mean)
+            shift = self.prior_precision @ (theta - self.prior_mean)
+            loss = 0.5 * float(shift @ (theta - self.prior_mean))
+            gradient = shift
+            for (features, y, weights), covariance in zip(
+                self._blocks(ones=False), covariances, strict=True
+            ):
+                assert weights is not None
+                expected = self.likelihood.expectations(
+                    self._outputs(theta, features), covariance, y
+                )
+                loss += float(weights @ expected.loss)
+                gradient = gradient - self._pulled(features, weights, expected.residual)
+            return loss, (inverse @ gradient).cpu().numpy()
 
-    def _pull_back(self, values: Tensor) -> Tensor:
-        """Σ_s w_s values_s ⊗ φ_s, in the solver's coordinates."""
-        return ((self.weights[:, None] * values).T @ self.features).flatten()
+        found = minimize(
+            loss_and_gradient,
+            np.zeros(len(mean)),
+            jac=True,
+            method="L-BFGS-B",
+            options={"gtol": _MEAN_TOLERANCE, "maxiter": _MEAN_ITERATIONS},
+        )
+        if not np.isfinite(found.fun) or not np.isfinite(found.x).all():
+            return natural
+        better = mean + inverse.T @ torch.as_tensor(found.x).to(mean)
+        return Natural(natural.precision @ better, natural.precision)
 
-    def _information(self, curvature: Tensor) -> Tensor:
-        """Σ_s w_s λ_s ⊗ φ_s φ_sᵀ."""
-        blocks = self.features.new_zeros(self.outputs, self.columns, self.outputs, self.columns)
+    def _pulled(self, features: Tensor, weights: Tensor, values: Tensor) -> Tensor:
+        """Σ_s w_s values_s ⊗ φ_s in double precision, the column of ones given or not."""
+        weighted = weights[:, None] * values
+        pulled = (weighted.to(features.dtype).T @ features).double()
+        if features.shape[1] < self.columns:
+            pulled = torch.cat([pulled, weighted.sum(0)[:, None]], 1)
+        return pulled.flatten()
+
+    def _divergence(self, mean: Tensor, factor: Tensor, inverse: Tensor) -> float:
+        """KL(q ‖ p) = ½ (‖L₀ᵀ(μ − μ₀)‖² + ‖L⁻¹L₀‖² − D + log |P| − log |P₀|)."""
+        root = self.prior_root
+        if root is None:
+            return math.nan
+        shift = mean - self.prior_mean
+        if root.ndim == 1:
+            scaled, spread, diagonal = root * shift, inverse * root, root
+        else:
+            scaled, spread, diagonal = root.T @ shift, inverse @ root, root.diagonal()
+        logarithms = factor.diagonal().log().sum() - diagonal.log().sum()
+        squares = scaled.square().sum() + spread.square().sum() - len(mean)
+        return float(0.5 * squares + logarithms)
+
+    def _blocks(self, ones: bool = True) -> Iterator[Block]:
+        """Blocks in this precision with weights, and with the column of ones a bias needs."""
+        for block in self.samples.blocks():
+            features = block.features.to(self.dtype)
+            if self.bias and ones:
+                features = torch.cat([features, features.new_ones(len(features), 1)], 1)
+            weights = features.new_ones(len(features), dtype=torch.float64)
+            if block.weights is not None:
+                weights = block.weights.to(weights)
+            yield Block(features, block.y, weights)
+
+    def _pass(self, outputs_of: _OutputsOf) -> tuple[Natural, float]:
+        """Go over the samples: the natural parameters their sites define, and the expected loss."""
+        dimension = len(self.prior_mean)
+        linear = self.prior_precision @ self.prior_mean
+        information = linear.new_zeros(self.outputs, self.columns, self.outputs, self.columns)
+        loss = 0.0
+        for features, y, weights in self._blocks():
+            assert weights is not None
+            mean, covariance = outputs_of(features, y)
+            expected = self.likelihood.expectations(mean, covariance, y)
+            values = expected.residual + (expected.curvature @ mean[:, :, None])[:, :, 0]
+            linear = linear + self._pulled(features, weights, values)
+            curvature = weights[:, None, None] * expected.curvature
+            for row in range(self.outputs):
+                for column in range(row, self.outputs):
+                    own = curvature[:, row, column]
+                    if bool(own.any()):
+                        _add_weighted_gram(information[row, :, column], features, own)
+            loss += float(weights @ expected.loss)
         for row in range(self.outputs):
-            for column in range(row, self.outputs):
-                weights = self.weights * curvature[:, row, column]
-                if bool(weights.any()):
-                    block = _weighted_gram(self.features, weights)
-                    blocks[row, :, column] = block
-                    blocks[column, :, row] = block
-        dimension = self.outputs * self.columns
-        return blocks.reshape(dimension, dimension)
+            _copy_triangle(information[row, :, row])
+            for column in range(row + 1, self.outputs):
+                _copy_triangle(information[row, :, column])
+                information[column, :, row] = information[row, :, column]
+        precision = information.reshape(dimension, dimension).add_(self.prior_precision)
+        return Natural(linear, precision), loss
 
-    def _output_covariance(self, factor: Tensor) -> Tensor:
-        """S_s = (I ⊗ φ_sᵀ) P⁻¹ (I ⊗ φ_s) of every sample, from the Cholesky factor of P."""
+    def _outputs(self, theta: Tensor, features: Tensor) -> Tensor:
+        """θᵀφ, with the column of ones or without it."""
+        rows = theta.reshape(self.outputs, self.columns).to(features.dtype)
+        given = features.shape[1]
+        outputs = features @ rows[:, :given].T
+        return (outputs + rows[:, given] if given < self.columns else outputs).double()
+
+    def _known_outputs(self, theta: Tensor) -> _OutputsOf:
+        """Outputs of θ, without variance."""
+
+        def outputs_of(features: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+            mean = self._outputs(theta, features)
+            return mean, mean.new_zeros(*mean.shape, self.outputs)
+
+        return outputs_of
+
+    def _likely_outputs(self, features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs under which the labels are likely, without variance."""
+        likely = self.likelihood.likely_outputs(y, self.outputs)
+        assert likely is not None
+        mean = likely.to(features.device, torch.float64)
+        return mean, mean.new_zeros(*mean.shape, self.outputs)
+
+    def _gaussian_outputs(self, mean: Tensor, inverse: Tensor) -> _OutputsOf:
+        """Means and covariances S_s = (I ⊗ φ_sᵀ) P⁻¹ (I ⊗ φ_s), with the inverse factor of P."""
         if self.outputs == 1:
-            whitened = torch.linalg.solve_triangular(factor, self.features.T, upper=False)
-            return torch.square(whitened).sum(0)[:, None, None]
-        blocks = torch.cholesky_inverse(factor).reshape(
-            self.outputs, self.columns, self.outputs, self.columns
+            whitening = inverse.T.to(self.dtype)
+            return lambda features, _: (
+                self._outputs(mean, features),
+                _squared_lengths(features, whitening)[:, None, None],
+            )
+        blocks = (inverse.T @ inverse).to(self.dtype)
+        blocks = blocks.reshape(self.outputs, self.columns, self.outputs, self.columns)
+
+        def outputs_of(features: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+            covariance = mean.new_empty(len(features), self.outputs, self.outputs)
+            for row in range(self.outputs):
+                for column in range(row, self.outputs):
+                    values = ((features @ blocks[row, :, column]) * features).sum(1)
+                    covariance[:, row, column] = values
+                    covariance[:, column, row] = values
+            return self._outputs(mean, features), covariance
+
+        return outputs_of
+
+
+# Means (n, outputs) and covariances (n, outputs, outputs) of a block's outputs, from its features
+# and labels.
+_OutputsOf = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _panels(columns: int) -> Iterator[tuple[int, int]]:
+    """A few ranges of columns, so that only about half of what is symmetric is computed."""
+    panel = max(64, -(-columns // 4))
+    for begin in range(0, columns, panel):
+        yield begin, min(begin + panel, columns)
+
+
+def _add_weighted_gram(gram: Tensor, features: Tensor, weights: Tensor) -> None:
+    """Add the upper panels of Σ_s w_s φ_s φ_sᵀ."""
+    weighted = weights.to(features.dtype)[:, None] * features
+    for begin, end in _panels(features.shape[1]):
+        gram[begin:end, begin:] += features[:, begin:end].T @ weighted[:, begin:]
+
+
+def _copy_triangle(gram: Tensor) -> None:
+    """Copy the upper panels to the lower ones."""
+    for begin, end in _panels(len(gram)):
+        gram[end:, begin:end] = gram[begin:end, end:].T
+
+
+def _squared_lengths(features: Tensor, whitening: Tensor) -> Tensor:
+    """‖φ_sᵀ U‖² of every row, for an upper triangular U, in double precision."""
+    total = features.new_zeros(len(features), dtype=torch.float64)
+    for begin, end in _panels(features.shape[1]):
+        total += (features[:, :end] @ whitening[:end, begin:end]).square().sum(1)
+    return total
+
+
+class _Span:
+    r"""A problem with fewer samples than columns, in the span of its whitened features.
+
+    With P₀ = L₀L₀ᵀ, u = L₀ᵀθ and the rows ΦL₀⁻ᵀ = RᵀQᵀ, outputs depend on a = Qᵀu alone, of n
+    numbers with the prior N(Qᵀ L₀ᵀμ₀, I); across the span u keeps its prior. So the same ELBO is
+    maximised with the n×n features Rᵀ, and
+
+        μ = μ₀ + L₀⁻ᵀ Q (E[a] − a₀),     P = P₀ + L₀ Q (P_a − I) Qᵀ L₀ᵀ.
+    """
+
+    def __init__(self, whole: SiteProblem, root: Tensor, samples: HeldSamples) -> None:
+        self.whole, self.root = whole, root
+        features = samples.features.double()
+        if whole.bias:
+            features = torch.cat([features, features.new_ones(len(features), 1)], 1)
+        self.basis, triangle = torch.linalg.qr(self._unwhitened(features.T))
+        prior = self.basis.T @ self._whitened(whole.prior_mean)
+        identity = torch.eye(len(prior), dtype=torch.float64, device=prior.device)
+        self.problem = SiteProblem(
+            samples._replace(features=triangle.T.contiguous()),
+            whole.likelihood,
+            prior,
+            identity,
+            bias=False,
+            parameters=len(whole.prior_mean),
         )
-        covariance = factor.new_empty(self.samples, self.outputs, self.outputs)
-        for row in range(self.outputs):
-            for column in range(row, self.outputs):
-                values = ((self.features @ blocks[row, :, column]) * self.features).sum(1)
-                covariance[:, row, column] = values
-                covariance[:, column, row] = values
-        return covariance
+
+    @classmethod
+    def of(cls, problem: SiteProblem) -> _Span | None:
+        """Return the smaller problem, or None where there is none."""
+        size, root = problem.samples.size, problem.prior_root
+        if problem.outputs > 1 or size >= problem.columns or root is None:
+            return None
+        return cls(problem, root, held(problem.samples.blocks()))
+
+    def _whitened(self, theta: Tensor) -> Tensor:
+        """L₀ᵀ θ."""
+        return self.root * theta if self.root.ndim == 1 else self.root.T @ theta
+
+    def _unwhitened(self, columns: Tensor) -> Tensor:
+        """L₀⁻¹ of each column."""
+        if self.root.ndim == 1:
+            return columns / self.root[:, None]
+        solved: Tensor = torch.linalg.solve_triangular(self.root, columns, upper=False)
+        return solved
+
+    def drop(self, natural: Natural) -> Natural:
+        """Natural parameters of a, where those of θ differ from the prior's in the span alone."""
+        across = self._unwhitened(self._unwhitened(natural.precision).T)
+        linear = self._unwhitened(natural.linear[:, None])[:, 0]
+        return Natural(self.basis.T @ linear, self.basis.T @ across @ self.basis)
+
+    def lift(self, found: Approximation) -> Approximation:
+        """Return the Gaussian of θ; what it says of its steps stays in the coordinates of a."""
+        root, basis, prior = self.root, self.basis, self.problem.prior_mean
+        along = basis @ (found.mean - prior)
+        if root.ndim == 1:
+            mean, directions = along / root, root[:, None] * basis
+        else:
+            mean = torch.linalg.solve_triangular(root.T, along[:, None], upper=True)[:, 0]
+            directions = root @ basis
+        added = found.precision - self.problem.prior_precision
+        precision = self.whole.prior_precision + directions @ (added @ directions.T)
+        precision = (precision + precision.T) / 2
+        return found._replace(mean=self.whole.prior_mean + mean, precision=precision)

@@ -3,32 +3,20 @@
 A likelihood is chosen once, at the first task, and kept for all later ones. It owns everything that
 depends on it: which labels it takes, the loss, what its models predict, how sure they are, the
 expectations full-covariance inference needs, and how it is stored. To add one, write a file beside
-these with `check`, `negative_log` and `mean`, and register its class; one from outside the library
-is registered with `register`.
+these with `check`, `negative_log` and `mean`, put `register` above its class and add the line that
+imports it below; one from outside the library is registered in the same way. What it must satisfy
+says `Likelihood`, and `requirements` checks.
 """
 
-from ibcl.likelihoods.bernoulli import Bernoulli
-from ibcl.likelihoods.categorical import Categorical
-from ibcl.likelihoods.likelihood import Likelihood
-from ibcl.likelihoods.normal import Normal
-from ibcl.likelihoods.one_vs_rest import OneVsRest
-from ibcl.likelihoods.poisson import Poisson
-from ibcl.likelihoods.quadrature import Expectations
-from ibcl.likelihoods.registry import LIKELIHOODS, choose, from_description, register
-
-for _likelihood in (Bernoulli, Categorical, OneVsRest, Normal, Poisson):
-    register(_likelihood)
-
-__all__ = [
-    "LIKELIHOODS",
-    "Bernoulli",
-    "Categorical",
-    "Expectations",
-    "Likelihood",
-    "Normal",
-    "OneVsRest",
-    "Poisson",
-    "choose",
-    "from_description",
-    "register",
-]
+from ibcl.likelihoods.bernoulli import Bernoulli as Bernoulli
+from ibcl.likelihoods.categorical import Categorical as Categorical
+from ibcl.likelihoods.likelihood import Likelihood as Likelihood
+from ibcl.likelihoods.normal import Normal as Normal
+from ibcl.likelihoods.one_vs_rest import OneVsRest as OneVsRest
+from ibcl.likelihoods.poisson import Poisson as Poisson
+from ibcl.likelihoods.quadrature import Expectations as Expectations
+from ibcl.likelihoods.registry import LIKELIHOODS as LIKELIHOODS
+from ibcl.likelihoods.registry import canonical as canonical
+from ibcl.likelihoods.registry import choose as choose
+from ibcl.likelihoods.registry import from_description as from_description
+from ibcl.likelihoods.registry import register as register

@@ -11,8 +11,10 @@ from torch.nn import functional
 
 from ibcl.likelihoods.likelihood import Likelihood, refusal
 from ibcl.likelihoods.quadrature import Expectations, logistic_moments
+from ibcl.likelihoods.registry import register
 
 
+@register
 @dataclass(frozen=True)
 class Bernoulli(Likelihood):
     """Binary classification: p(y=1 | f) = 1 / (1 + exp(−f)).
@@ -34,7 +36,7 @@ class Bernoulli(Likelihood):
         if not bool(((y == 0) | (y == 1)).all()):
             raise refusal(
                 "A network with one output classifies into 0 and 1 (give it one output a class for "
-                "more, likelihood='gaussian' for regression or likelihood='poisson' for counts)",
+                "more, likelihood='normal' for regression or likelihood='poisson' for counts)",
                 y,
             )
         return y.reshape(-1).float()

@@ -11,8 +11,10 @@ from torch.nn import functional
 
 from ibcl.likelihoods.likelihood import Likelihood, refusal
 from ibcl.likelihoods.quadrature import Expectations, spread_points
+from ibcl.likelihoods.registry import register
 
 
+@register
 @dataclass(frozen=True)
 class Categorical(Likelihood):
     """Multi-class classification: p(y=c | f) = softmax(f)_c.

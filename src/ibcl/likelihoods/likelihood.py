@@ -35,10 +35,21 @@ class Likelihood(ABC):
     A likelihood is a frozen dataclass whose fields are its settings, each a float, int, bool or
     str. It must say its `name`, and how to `check`, `negative_log` and `mean`; the rest follows
     from these, and is written out where a closed form is faster or more exact.
+
+    It must satisfy, as `ibcl.likelihoods.requirements` checks when it is first used:
+
+    * `check` returns labels of one row a sample, or refuses them in a sentence;
+    * `negative_log` is finite for every real output, one value a sample, and made of torch's
+      differentiable functions; outputs may carry leading dimensions, one for each model;
+    * `mean` is finite, of one row a sample; for a classification its columns are probabilities;
+    * for `DenseVI` and `OneVsRestVI` the loss is also twice differentiable, without kinks, and
+      convex in the outputs (p is log-concave). `MeanFieldVI` needs neither.
     """
 
     name: ClassVar[str]
     """What it is chosen and stored by."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Earlier names, by which it is still found."""
     classification: ClassVar[bool] = False
     """Whether the columns of `mean` are probabilities of classes."""
     quadrature_error: ClassVar[float] = 1e-3

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from ibcl.likelihoods.likelihood import Likelihood, Predictive, as_columns
 from ibcl.likelihoods.quadrature import Expectations
+from ibcl.likelihoods.registry import register
 
 
+@register
 @dataclass(frozen=True)
 class Normal(Likelihood):
     """Regression: y ~ N(f, noise²), with known noise.
@@ -24,7 +26,8 @@ class Normal(Likelihood):
     """
 
     noise: float = 1.0
-    name: ClassVar[str] = "gaussian"
+    name: ClassVar[str] = "normal"
+    aliases: ClassVar[tuple[str, ...]] = ("gaussian",)
     quadrature_error: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -14,8 +14,10 @@ from ibcl.likelihoods.bernoulli import Bernoulli
 from ibcl.likelihoods.categorical import Categorical
 from ibcl.likelihoods.likelihood import Separated
 from ibcl.likelihoods.quadrature import Expectations, logistic_moments
+from ibcl.likelihoods.registry import register
 
 
+@register
 @dataclass(frozen=True)
 class OneVsRest(Categorical):
     """Multi-class labels as C binary ones: p(y=c | f) = s(f_c) / Σ_k s(f_k), s the logistic.

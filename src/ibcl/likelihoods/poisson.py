@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ibcl.likelihoods.likelihood import Likelihood, Predictive, as_columns, refusal
 from ibcl.likelihoods.quadrature import Expectations
+from ibcl.likelihoods.registry import register
 
 # Above this log rate the sampled loss goes on as a straight line, so that its gradient and the
 # gradient's square stay finite in single precision; no count is as large as this rate, e^30 = 1e13.
@@ -18,6 +19,7 @@ _STRAIGHT = 30.0
 _LARGEST_LOG_RATE = 80.0
 
 
+@register
 @dataclass(frozen=True)
 class Poisson(Likelihood):
     """Counts: y ~ Poisson(exp f), the network's outputs being log rates.

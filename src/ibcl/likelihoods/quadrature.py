@@ -36,13 +36,19 @@ class LogisticMoments(NamedTuple):
     slope: Tensor
 
 
-_HERMITE = np.polynomial.hermite_e.hermegauss(48)
+# Gauss–Hermite nodes enough for logistic functions of Gaussians up to these standard deviations:
+# fewer leave more than 1e-11, at the last 2e-10.
+_HERMITE_OF = {
+    std: np.polynomial.hermite_e.hermegauss(nodes)
+    for std, nodes in ((0.3, 8), (0.8, 24), (1.6, 48))
+}
+_HERMITE = _HERMITE_OF[1.6]
 _LEGENDRE = np.polynomial.legendre.leggauss(96)
 # Beyond this |z| the logistic function equals a step to double precision.
 _TAIL = 40.0
 # Below this std Gauss–Hermite nodes resolve the logistic function, above it Gauss–Legendre nodes
 # resolve the Gaussian; both are accurate to about 1e-9 where they meet.
-_SWITCH = 1.6
+_SWITCH = max(_HERMITE_OF)
 # Quasi-random points where a sample has several outputs.
 _POINTS = 128
 
@@ -60,21 +66,31 @@ def logistic_moments(mean: Tensor, std: Tensor) -> LogisticMoments:
     >>> round(float(moments.sigmoid), 9)
     0.5
     """
-    narrow = std <= _SWITCH
     result = LogisticMoments(*(torch.empty_like(mean) for _ in range(3)))
-    for rows, rule in ((narrow, _by_hermite), (~narrow, _by_legendre)):
+    narrower = torch.zeros_like(std, dtype=torch.bool)
+    for widest in (*_HERMITE_OF, math.inf):
+        # Written so that what is not a number is left to the last.
+        rows = ~narrower & ((std <= widest) | (widest == math.inf))
+        narrower |= rows
         if bool(rows.any()):
-            for kept, values in zip(result, rule(mean[rows], std[rows]), strict=True):
-                kept[rows] = values
+            values = _logistic_moments(mean[rows], std[rows], widest)
+            for kept, found in zip(result, values, strict=True):
+                kept[rows] = found
     return result
+
+
+def _logistic_moments(mean: Tensor, std: Tensor, widest: float) -> LogisticMoments:
+    if widest == math.inf:
+        return _by_legendre(mean, std)
+    return _by_hermite(mean, std, _HERMITE_OF[widest])
 
 
 def _like(values: np.ndarray, mean: Tensor) -> Tensor:
     return torch.as_tensor(values, dtype=mean.dtype, device=mean.device)
 
 
-def _by_hermite(mean: Tensor, std: Tensor) -> LogisticMoments:
-    nodes, weights = (_like(values, mean) for values in _HERMITE)
+def _by_hermite(mean: Tensor, std: Tensor, rule: tuple[np.ndarray, np.ndarray]) -> LogisticMoments:
+    nodes, weights = (_like(values, mean) for values in rule)
     weights = weights / math.sqrt(2 * math.pi)
     z = mean[:, None] + std[:, None] * nodes
     sigmoid = torch.sigmoid(z)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -9,7 +10,21 @@ from torch import Tensor
 
 from ibcl.likelihoods.likelihood import Likelihood
 
-LIKELIHOODS: dict[str, type[Likelihood]] = {}
+# Earlier names, which older knowledge bases and programs use.
+_ALIASES: dict[str, str] = {}
+
+
+class _Registry(UserDict[str, type[Likelihood]]):
+    """Likelihoods by their names; an earlier name is found too, but not listed."""
+
+    def __getitem__(self, name: str) -> type[Likelihood]:
+        return super().__getitem__(canonical(name))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(canonical(name))
+
+
+LIKELIHOODS = _Registry()
 
 _Class = TypeVar("_Class", bound=type[Likelihood])
 
@@ -34,7 +49,19 @@ def register(likelihood: _Class) -> _Class:
             f"The name {name!r} belongs to the likelihood {LIKELIHOODS[name].__name__} already; "
             f"give {likelihood.__name__} another one."
         )
+    _ALIASES.update(dict.fromkeys(likelihood.aliases, name))
     return likelihood
+
+
+def canonical(name: str) -> str:
+    """Return the present name of a likelihood, which may have had another one.
+
+    Examples
+    --------
+    >>> canonical("gaussian"), canonical("poisson")
+    ('normal', 'poisson')
+    """
+    return _ALIASES.get(name, name)
 
 
 def choose(name: str | Likelihood, y: Tensor, outputs: int) -> Likelihood:
@@ -49,7 +76,7 @@ def choose(name: str | Likelihood, y: Tensor, outputs: int) -> Likelihood:
     >>> choose("auto", torch.tensor([0, 1, 1]), outputs=1).name
     'bernoulli'
     >>> choose("auto", torch.tensor([0.3, -1.2]), outputs=1).name
-    'gaussian'
+    'normal'
     >>> choose("poisson", torch.tensor([0, 7, 1]), outputs=1).name
     'poisson'
     """
@@ -58,7 +85,7 @@ def choose(name: str | Likelihood, y: Tensor, outputs: int) -> Likelihood:
     if name == "auto":
         real = y.is_floating_point() and not bool((y == y.round()).all())
         matrix = y.ndim == 2 and y.shape[1] > 1
-        name = "gaussian" if real or matrix else "bernoulli" if outputs == 1 else "categorical"
+        name = "normal" if real or matrix else "bernoulli" if outputs == 1 else "categorical"
     return _known(name)()
 
 
@@ -67,7 +94,7 @@ def from_description(description: Mapping[str, Any]) -> Likelihood:
 
     Examples
     --------
-    >>> from_description({"name": "gaussian", "noise": 0.5})
+    >>> from_description({"name": "normal", "noise": 0.5})
     Normal(noise=0.5)
     """
     settings = dict(description)
@@ -88,7 +115,7 @@ def from_description(description: Mapping[str, Any]) -> Likelihood:
 
 
 def _known(name: Any) -> type[Likelihood]:
-    if not isinstance(name, str) or name not in LIKELIHOODS:
+    if name not in LIKELIHOODS:
         raise ValueError(
             f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {name!r}."
         )

@@ -6,15 +6,22 @@ do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
 from ibcl.gaussians import Distribution, barycentre
 from ibcl.knowledge import KnowledgeBase
-from ibcl.pooling.rule import averaged_means, weighted_extremes
+from ibcl.pooling.rule import PAPER_THRESHOLD, PoolingRule, averaged_means, weighted_extremes
 
 
-class WassersteinPooling:
+@dataclass(frozen=True)
+class WassersteinPooling(PoolingRule):
     """The 2-Wasserstein barycentre."""
+
+    name: ClassVar[str] = "wasserstein"
+    threshold: ClassVar[float] = PAPER_THRESHOLD
 
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
         """Return the barycentre: a Gaussian with the weighted mean."""

@@ -9,22 +9,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ibcl.gaussians import Distribution, ImproperError, NaturalParameters, linear_combination
-from ibcl.knowledge import KnowledgeBase
-from ibcl.pooling.rule import Pooled
+from ibcl.knowledge import EvidenceWarning, KnowledgeBase
+from ibcl.pooling.rule import Pooled, PoolingRule
 
 
-class EvidenceWarning(UserWarning):
-    """A task's evidence was not a proper likelihood and had to be cut back."""
-
-
-class EvidencePooling:
+@dataclass(frozen=True)
+class EvidencePooling(PoolingRule):
     """The posterior of the preference-weighted problem, from the tasks' evidence."""
+
+    name: ClassVar[str] = "evidence"
 
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
         """Return q_w, with its precision and the mean that solves it."""
@@ -47,8 +48,8 @@ class EvidencePooling:
     def natural(self, knowledge: KnowledgeBase, weights: Tensor) -> NaturalParameters:
         r"""Return the natural parameters of q_w: prior + K Σ β_kj · evidence_kj.
 
-        That is P₀μ₀ + K Σ β_kj η_kj and P₀ + K Σ β_kj Λ_kj. With m > 1 priors, q₀ is their
-        log-linear pool with weights Σ_k β_kj.
+        That is P₀μ₀ + K Σ β_kj η_kj and P₀ + K Σ β_kj Λ_kj. With m > 1 priors, or priors with a
+        scale of each task's own, q₀ is their log-linear pool with weights β_kj.
 
         Examples
         --------
@@ -58,7 +59,14 @@ class EvidencePooling:
         >>> EvidencePooling().natural(knowledge, torch.tensor([[1.0]])).precision.item()
         4.0
         """
-        priors = zip(weights.sum(0).tolist(), knowledge.priors, strict=True)
+        if all(record.scale is None for record in knowledge.records):
+            priors = list(zip(weights.sum(0).tolist(), knowledge.priors, strict=True))
+        else:
+            priors = [
+                (share, knowledge.initial_prior_of(task, index))
+                for task, row in zip(knowledge.tasks, weights.tolist(), strict=True)
+                for index, share in enumerate(row)
+            ]
         prior = [(share, q.natural_parameters()) for share, q in priors if share != 0]
         return linear_combination([*prior, *self._evidence(knowledge, weights)])
 

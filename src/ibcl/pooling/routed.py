@@ -1,4 +1,4 @@
-r"""Routed evidence: a head for every task, and a gate that says which of them an input needs.
+r"""Routed evidence, first version, which bases of version 0.2 answer by.
 
 The score of a preference w is the accuracy on the mixture Σ_k w_k p_k(x, y) of the tasks'
 distributions, and the best answer there is Bayes' rule,
@@ -6,10 +6,11 @@ distributions, and the best answer there is Bayes' rule,
     p(y | x, w) = Σ_k r_k(x, w) p_k(y | x),     r_k(x, w) ∝ w_k p_k(x):
 
 the preference is the prior probability that the next input comes from task k. The gate
-(`ibcl.gates`) gives p_k(x). The head of task k is pooled at the preference (1 − ρ) u + ρ e_k: its
-own task, supported by the others. With u uniform, heads do not depend on w: they are made once a
-task, and a preference costs nothing but its K numbers. At a vertex, w = e_k, there is nothing to
-route and no other task to please: the answer is that of task k's own posterior, exactly.
+(`ibcl.routing.gate`) gives p_k(x). The head of task k is pooled at the preference
+(1 − ρ) u + ρ e_k: its own task, supported by the others. With u uniform, heads do not depend on w:
+they are made once per task, and a preference costs nothing but its K numbers. At a vertex, w = e_k,
+there is nothing to route and no other task to please: the answer is that of task k's own posterior,
+exactly.
 
 In natural parameters pooled evidence is linear in the weights, so that all heads share the sum of
 the support, and each adds its own task.
@@ -18,30 +19,39 @@ the support, and each adds its own task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ibcl.gates import (
+from ibcl.experts import ExpertPart, task_experts
+from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
+from ibcl.knowledge import KnowledgeBase
+from ibcl.likelihoods import Likelihood
+from ibcl.networks import FlatNetwork
+from ibcl.pooling.barycentre import WassersteinPooling
+from ibcl.pooling.evidence import EvidencePooling
+from ibcl.pooling.rule import PoolingRule, split_weights
+from ibcl.predictive import Answers, AnswersByPreference, CredalSet, Predictive
+from ibcl.routing import (
+    LARGEST_SUMMED,
     LINEAR_FROM_EVIDENCE,
     LINEAR_FROM_MOMENTS,
     QUADRATIC,
     Gate,
+    GatedPredictives,
     GateSettings,
+    Moments,
+    RoutedAnswers,
+    RoutedNetworks,
+    TaskHeads,
     evidence_components,
     linear_gate,
     moment_components,
     quadratic_gate,
 )
-from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
-from ibcl.knowledge import KnowledgeBase
-from ibcl.moments import LARGEST_SUMMED, Moments
-from ibcl.networks import FlatNetwork
-from ibcl.pooling.barycentre import WassersteinPooling
-from ibcl.pooling.evidence import EvidencePooling
-from ibcl.pooling.rule import split_weights
 
 GATES = ("auto", "moments", "classes", "evidence")
 HEADS = ("uniform", "preference")
@@ -54,8 +64,8 @@ _MOMENTS_TO_POSTERIORS = 2.5
 
 
 @dataclass(frozen=True)
-class Routed:
-    """The pooling rule ``"routed"``, with its settings.
+class Routed(PoolingRule):
+    """The pooling rule ``"routed1"``, the first version of routed evidence, with its settings.
 
     Parameters
     ----------
@@ -91,7 +101,8 @@ class Routed:
     heads: str = "uniform"
     pool_by: str | None = None
 
-    name: ClassVar[str] = "routed"
+    name: ClassVar[str] = "routed1"
+    independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.support is not None and not 0 <= self.support <= 1:
@@ -103,12 +114,6 @@ class Routed:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
         if self.pool_by not in (None, "evidence", "wasserstein"):
             raise ValueError(f"pool_by must be 'evidence' or 'wasserstein', not {self.pool_by!r}.")
-
-    def settings(self) -> dict[str, Any]:
-        """Return what differs from the defaults, to be stored."""
-        return {
-            name: value for name, value in asdict(self).items() if value != getattr(Routed, name)
-        }
 
     def heads_rule(self, knowledge: KnowledgeBase) -> str:
         """Return the rule that heads are pooled by."""
@@ -122,7 +127,7 @@ class Routed:
             return self.support
         if self.heads_rule(knowledge) == "evidence":
             return 0.7
-        return 0.8 if knowledge.continual else 1.0
+        return 1.0 if knowledge.independent else 0.8
 
     def head_weights(self, knowledge: KnowledgeBase, support: Tensor, task: int) -> Tensor:
         """(1 − ρ) u + ρ e_k, split over the extremes: shape (tasks, m)."""
@@ -188,24 +193,48 @@ class Routed:
             means.append((alone if shared is None else shared + alone).mean())
         return torch.stack(means)
 
-    def may_keep_moments(self, columns: int) -> bool:
-        """Tell whether moments of so many features could be kept at all."""
-        return self.gate in ("moments", "classes") or columns**2 <= LARGEST_SUMMED
+    def fits(self, columns: int, network: FlatNetwork, dense: bool) -> bool:
+        """Tell whether a gate can be made for so many features.
 
-    def keeps_moments(
-        self, moments: Moments, posteriors: Sequence[Gaussian], network: FlatNetwork
-    ) -> bool:
-        """Tell whether a task's moments are worth their bytes beside its posteriors.
+        Parameters
+        ----------
+        dense
+            Whether posteriors know correlations.
+        """
+        return columns**2 <= LARGEST_SUMMED or (dense and has_bias(network))
+
+    def moments(
+        self,
+        features: Tensor,
+        labels: Tensor | None,
+        weights: Tensor | None,
+        posteriors: Sequence[Gaussian],
+        network: FlatNetwork,
+        before: Moments | None = None,
+    ) -> Moments | None:
+        """Return the moments of a task's features, where they are worth their bytes.
 
         They are where nothing else makes a gate, where several classes need them, and where they
         do not take much more than the posteriors do.
         """
-        if self.gate != "auto":
-            return self.gate != "evidence"
+        features = features.flatten(1)
+        wanted = self.gate in ("moments", "classes")
+        if self.gate == "evidence" or not (wanted or features.shape[1] ** 2 <= LARGEST_SUMMED):
+            return None
+        moments = Moments.of(features, labels, weights)
+        if before is not None:
+            moments = before + moments
         evident = has_bias(network) and all(q.as_diagonal() is None for q in posteriors)
-        if not evident or len(moments.classes) > 2:
-            return True
-        return moments.nbytes <= _MOMENTS_TO_POSTERIORS * sum(q.nbytes for q in posteriors)
+        if wanted or not evident or len(moments.classes) > 2:
+            return moments
+        large = moments.nbytes > _MOMENTS_TO_POSTERIORS * sum(q.nbytes for q in posteriors)
+        return None if large else moments
+
+    def predictives(
+        self, knowledge: KnowledgeBase, network: FlatNetwork, likelihood: Likelihood
+    ) -> RoutedPredictives:
+        """Return heads and gate of all tasks, made once for all preferences."""
+        return RoutedPredictives(self, knowledge, network, likelihood)
 
     def make_gate(self, knowledge: KnowledgeBase, network: FlatNetwork) -> Gate:
         """Return the gate between all tasks of a knowledge base."""
@@ -214,7 +243,7 @@ class Routed:
         if self.gate in ("moments", "classes") and not complete:
             raise ValueError(
                 "Routing by moments needs the moments of every task; learn all tasks with "
-                "pooling='routed'."
+                "pooling='routed1'."
             )
         if self.gate != "evidence" and complete:
             components = moment_components(moments)
@@ -228,8 +257,8 @@ class Routed:
         if not has_bias(network) or not knowledge.correlated:
             raise ValueError(
                 "These tasks cannot be routed: the gate needs moments stored with every task "
-                "(learn them with pooling='routed'), or a linear head with a bias whose posteriors "
-                "know correlations (DenseVI)."
+                "(learn them with pooling='routed1'), or a linear head with a bias whose "
+                "posteriors know correlations (DenseVI)."
             )
         evidence = [knowledge.task_evidence(task) for task in knowledge.tasks]
         components = evidence_components(evidence, network.linear_head().positions)
@@ -244,3 +273,114 @@ class Routed:
 def has_bias(network: FlatNetwork) -> bool:
     """Whether the network is a linear head with a bias, whose evidence holds moments."""
     return network.is_linear and network.linear_head().layer.bias is not None
+
+
+class RoutedPredictives(GatedPredictives):
+    """Heads and gate of one knowledge base, made once and used by all its preferences' models."""
+
+    def __init__(
+        self,
+        rule: Routed,
+        knowledge: KnowledgeBase,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+    ) -> None:
+        super().__init__(network, likelihood)
+        self.rule, self.knowledge = rule, knowledge
+        self.shares_parameters = rule.heads == "uniform"
+
+    def split(self, preferences: Tensor) -> Tensor:
+        """Equal shares."""
+        return split_weights(self.knowledge, preferences)
+
+    def of(self, weights: Tensor) -> Predictive:
+        """The heads of the tasks with any weight, behind the gate."""
+        preference = weights.sum(-1)
+        credal = CredalSet(
+            partial(self.rule.pool, self.knowledge, weights),
+            lambda: list(enumerate(self.rule.head_distributions(self.knowledge, preference))),
+        )
+        heads = self._heads(weights)
+        return RoutedNetworks(
+            self.network,
+            self.likelihood,
+            heads,
+            self.gate,
+            preference,
+            self.seen,
+            credal,
+            self.experts,
+        )
+
+    def parameters(self, preferences: Tensor) -> Tensor:
+        """Refused: heads are shared by all preferences."""
+        raise ValueError(
+            "Routed models share their heads and differ in K numbers only; use predict_many, or "
+            "model for one preference."
+        )
+
+    def answers(self, features: Tensor) -> Answers:
+        """Gate and heads on these rows, once for all preferences where heads are the same."""
+        if not self.shares_parameters:
+            return AnswersByPreference(self, features, self.columns(features))
+        return self.task_answers(features)
+
+    def task_answers(self, features: Tensor) -> RoutedAnswers:
+        """Answers of the heads that are supported by all tasks alike."""
+        return RoutedAnswers(
+            TaskHeads(self.network.head, self.likelihood, self.seen, self.experts),
+            self.gate,
+            self.uniform_means,
+            self.posterior_means,
+            features,
+            self.columns(features),
+        )
+
+    @cached_property
+    def experts(self) -> dict[int, ExpertPart]:
+        """What answers in place of tasks' heads."""
+        return task_experts(self.knowledge)
+
+    @cached_property
+    def gate(self) -> Gate:
+        """Densities of the tasks."""
+        return self.rule.make_gate(self.knowledge, self.network)
+
+    @cached_property
+    def uniform_means(self) -> Tensor:
+        """Means of all heads supported by all tasks alike, shape (tasks, D)."""
+        tasks = len(self.knowledge.tasks)
+        support = torch.full((tasks,), 1 / tasks, dtype=torch.float64)
+        return self.rule.head_means(self.knowledge, support, list(range(tasks)))
+
+    def _heads(self, weights: Tensor) -> Tensor:
+        """Return the means of the heads that weights β give any weight, shape (heads, D)."""
+        preference = weights.sum(-1)
+        tasks = torch.nonzero(preference > 0).flatten().tolist()
+        if len(tasks) == 1:
+            return VERTEX.means(self.knowledge, weights[None])
+        if self.shares_parameters:
+            heads = self.uniform_means
+            return heads[torch.tensor(tasks, device=heads.device)]
+        return self.rule.head_means(self.knowledge, preference, tasks)
+
+    @cached_property
+    def posterior_means(self) -> Tensor:
+        """Means at every task's vertex, shape (tasks, D)."""
+        vertices = torch.eye(len(self.knowledge.tasks), dtype=torch.float64)
+        return VERTEX.means(self.knowledge, split_weights(self.knowledge, vertices))
+
+    @cached_property
+    def seen(self) -> Tensor | None:
+        """Which classes each task has seen, shape (tasks, classes); None where all have seen all.
+
+        With two classes a task that has seen only one still says how far inputs are from it.
+        """
+        moments = [m for m in self.knowledge.moments if m is not None]
+        if len(moments) < len(self.knowledge.tasks):
+            return None
+        classes = 1 + max(int(m.classes[-1]) for m in moments)
+        mask = moments[0].counts.new_zeros(len(moments), classes, dtype=torch.bool)
+        for row, kept in zip(mask, moments, strict=True):
+            row[kept.classes] = True
+        return None if classes <= 2 or bool(mask.all()) else mask

@@ -10,9 +10,9 @@
 """
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, PolicyProgress
+from ibcl.rl.bayesian_quadrature import BayesianQuadrature
 from ibcl.rl.conditioned import PreferenceConditioned
 from ibcl.rl.environments import Environment, Step, make
-from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.family import Anchor
 from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
 from ibcl.rl.joint_surrogate import JointSurrogate
@@ -25,9 +25,9 @@ __all__ = [
     "IBCRL",
     "Anchor",
     "BayesianPolicyGradient",
+    "BayesianQuadrature",
     "ClippedSurrogate",
     "Environment",
-    "EvolutionStrategies",
     "JointSurrogate",
     "Normaliser",
     "Policy",

@@ -7,7 +7,7 @@ towards higher preferred returns without straying needlessly from the prior,
 
 How the gradient is estimated is the estimator's business: `ClippedSurrogate` (on-policy; for tasks
 learnt together `JointSurrogate`), `TwinDelayed` (off-policy, from replayed experience) or
-`EvolutionStrategies` (whole episodes). The
+`BayesianQuadrature` (Ghavamzadeh and Engel's Gaussian process over whole episodes). The
 signature follows the core's inference protocol, with the policy in the network's place, the
 preference in the likelihood's and the environment in the data's.
 """
@@ -24,19 +24,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.inference import InferenceResult
+from ibcl.rl.bayesian_quadrature import BayesianQuadrature
 from ibcl.rl.checkpoint import Checkpoint
 from ibcl.rl.environments import Environment
-from ibcl.rl.evolution import EvolutionStrategies
 from ibcl.rl.family import Anchor
 from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policies import Policy
 from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.rollout import Sampler, episode_returns
-from ibcl.rl.symmetry import Projection
 from ibcl.rl.twin_delayed import TwinDelayed
 from ibcl.rl.variational import Objective, Search, State, Variational
 
-Estimator = ClippedSurrogate | JointSurrogate | TwinDelayed | EvolutionStrategies
+Estimator = ClippedSurrogate | JointSurrogate | TwinDelayed | BayesianQuadrature
 
 
 class PolicyProgress(NamedTuple):
@@ -90,7 +89,7 @@ class BayesianPolicyGradient:
     iterations
         Updates of q.
     estimator
-        `ClippedSurrogate`, `JointSurrogate`, `TwinDelayed` or `EvolutionStrategies`.
+        `ClippedSurrogate`, `JointSurrogate`, `TwinDelayed` or `BayesianQuadrature`.
     action_std, rate, trajectory_kl
         Schedules: values spread evenly over the run, linear in between. The exploration noise on
         actions, a factor on the estimator's learning rates, and κ.
@@ -105,11 +104,8 @@ class BayesianPolicyGradient:
         Updates between checkpoints; replayed experience is large.
     cap
         What of a step's rewards counts at most, one value an objective: a speed beyond it is not
-        wanted, so that the task is a pace and its price. Only `ClippedSurrogate` takes it;
-        anchors have caps of their own.
-    reflected
-        Keep q its own mirror image in the environment's reflection, which the preference must be
-        too.
+        wanted, so that the task is a pace and its price. `TwinDelayed` does not take
+        it; anchors have caps of their own.
     """
 
     iterations: int = 300
@@ -121,7 +117,6 @@ class BayesianPolicyGradient:
     std_bounds: tuple[float, float] = (1e-3, 0.1)
     score_every: int = 5
     checkpoint_every: int = 1
-    reflected: bool = False
     cap: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -129,11 +124,10 @@ class BayesianPolicyGradient:
             raise ValueError("iterations and score_every must be at least 1.")
         if not 0 < self.std_bounds[0] <= self.std_bounds[1]:
             raise ValueError(f"std_bounds must be positive and ordered, not {self.std_bounds}.")
-        if self.cap is not None and (
-            not isinstance(self.estimator, ClippedSurrogate) or self.anchors
-        ):
+        if self.cap is not None and (isinstance(self.estimator, TwinDelayed) or self.anchors):
             raise ValueError(
-                "A cap on rewards needs the ClippedSurrogate estimator; anchors have their own."
+                "A cap on rewards needs ClippedSurrogate or BayesianQuadrature; anchors have caps "
+                "of their own."
             )
 
     @property
@@ -215,8 +209,6 @@ class BayesianPolicyGradient:
             )
         self.check_cap(scoring)
         entropy = [seed] if isinstance(seed, int) else list(seed)
-        if self.reflected and scoring.reflection is None:
-            raise ValueError(f"{scoring.name} declares no reflection to learn with.")
         search = search or self.estimator.search(policy, len(preference), entropy[0])
         runs = []
         for index, prior in enumerate(priors):
@@ -279,11 +271,6 @@ class _Run:
         self.search.begin()
         self._resume()
         prior = Variational.of(self.prior)
-        project = None
-        if settings.reflected and self.scoring.reflection is not None:
-            project = Projection(self.scoring.reflection, self.policy, self.weights.tolist())
-            if not self.iteration:
-                project(self.q)
         started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
         updates_before, rotation = self.updates, self.scoring.rotation
         while self.iteration < end:
@@ -302,8 +289,6 @@ class _Run:
             rng = np.random.default_rng([*self.entropy, self.iteration])
             measured = self.search.update(self.q, objective, self.sampler, rng)
             self.updates += int(measured["updates"])
-            if project is not None:
-                project(self.q)
             if rotation is not None:
                 for row in self.search.policies(self.q.log_std):
                     rotation.tie(self.policy, row)

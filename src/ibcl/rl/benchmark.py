@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ibcl.callbacks import RunLog
-from ibcl.experiments.engine import Engine
+from ibcl.engines import Engine
 from ibcl.rl.environments import make
-from ibcl.rl.experiment import even_preferences, run
+from ibcl.rl.expected_utility import even_preferences
+from ibcl.rl.experiment import run
 from ibcl.rl.figures import draw_curves, draw_frames, draw_front
 from ibcl.rl.locomotion import DEFINITIONS
 from ibcl.rl.recipes import recipe
 from ibcl.rl.report import summary, write_tables
 from ibcl.rl.training import train
+from ibcl.run_logs import RunLog
 
 ROWS_OF_FRAMES = 5
 

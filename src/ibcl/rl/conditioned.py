@@ -24,7 +24,7 @@ from ibcl.rl.twin_delayed import TwinDelayed
 
 
 class ConditionedFamily(Family):
-    """Tasks that share one network and see the place as further inputs."""
+    """Tasks that share one network and see the preference as further inputs."""
 
     def __init__(self, network: Perceptron, anchors: Sequence[Anchor]) -> None:
         if any(anchor.kept for anchor in anchors):
@@ -62,27 +62,27 @@ class ConditionedFamily(Family):
             for mean, variance in zip(means, variances, strict=True)
         ]
 
-    def acting(self, theta: Floats, place: Floats) -> Floats:
-        """Fold the place into the first bias."""
+    def acting(self, theta: Floats, mixing: Floats) -> Floats:
+        """Fold the preference into the first bias."""
         end = self._first + self._more
         biases = theta[:, self._first : end].reshape(len(theta), self.tasks, self._width)
-        bias = theta[:, end : end + self._width] + np.einsum("rk,rkw->rw", place, biases)
+        bias = theta[:, end : end + self._width] + np.einsum("rk,rkw->rw", mixing, biases)
         return np.concatenate(
             [theta[:, : self._first], bias, theta[:, end + self._width :]], axis=1
         )
 
-    def policies(self, theta: Floats, place: Floats) -> Floats:
-        """Return the network's parameters, the same at every place."""
-        del place
+    def policies(self, theta: Floats, mixing: Floats) -> Floats:
+        """Return the network's parameters, the same at every preference."""
+        del mixing
         return theta
 
-    def actor_features(self, features: Floats, place: Floats) -> Floats:
-        """Append the place to what the network sees."""
-        return np.concatenate([features, place], axis=-1)
+    def actor_features(self, features: Floats, mixing: Floats) -> Floats:
+        """Append the preference to what the network sees."""
+        return np.concatenate([features, mixing], axis=-1)
 
-    def gradient(self, gradient: Floats, place: Floats) -> Floats:
-        """∂/∂θ is the same at every place."""
-        del place
+    def gradient(self, gradient: Floats, mixing: Floats) -> Floats:
+        """∂/∂θ is the same at every preference."""
+        del mixing
         return gradient
 
     def vertices(self, theta: Floats) -> Floats:
@@ -96,5 +96,5 @@ class PreferenceConditioned(TwinDelayed):
     """`TwinDelayed` for one network that sees the preference; ``anchors`` are the extremes."""
 
     def family(self, policy: Policy) -> Family:
-        """Share everything but the place that is seen."""
+        """Share everything but the preference that is seen."""
         return ConditionedFamily(policy.network, self.anchors)

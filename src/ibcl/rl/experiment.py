@@ -6,8 +6,6 @@ seed. Running the same command again continues where the last one stopped.
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import sys
 import threading
@@ -18,37 +16,14 @@ from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ibcl.callbacks import RunLog
-from ibcl.experiments.engine import Engine, LocalEngine, Outcome
+from ibcl.engines import Engine, LocalEngine, Outcome
 from ibcl.progress import Bar, progress_bar
+from ibcl.rl.expected_utility import even_preferences
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.results import SeedResult, TaskResult
 from ibcl.rl.stages import Recipe
 from ibcl.rl.training import Report, mean_returns, train
-
-
-def even_preferences(n: int, objectives: int = 2) -> NDArray[np.float64]:
-    """Spread n preferences evenly: from (0, 1) to (1, 0), or on a lattice of at most n points.
-
-    Examples
-    --------
-    >>> even_preferences(3).tolist()
-    [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
-    >>> even_preferences(5, objectives=3).tolist()
-    [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
-    """
-    if objectives == 2:
-        first = np.linspace(0, 1, n)
-        return np.stack([first, 1 - first], axis=1)
-    height = 1
-    while math.comb(height + objectives, objectives - 1) <= n:
-        height += 1
-    steps = itertools.product(range(height + 1), repeat=objectives - 1)
-    rows = [(*each, height - sum(each)) for each in steps if sum(each) <= height]
-    return np.array(rows, dtype=np.float64) / height
+from ibcl.run_logs import RunLog
 
 
 def run_seed(
@@ -103,7 +78,10 @@ def run_seed(
     cost = result.cost()
     if log is not None:
         volumes = {f"hypervolume/{name}": value for name, value in result.hypervolumes.items()}
-        log.log(f"seed-{seed}", cost.steps, volumes)
+        utilities = {
+            f"expected utility/{name}": value for name, value in result.expected_utilities.items()
+        }
+        log.log(f"seed-{seed}", cost.steps, volumes | utilities)
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.hypervolumes.items())
     say(
         f"seed {seed}  hypervolume: {figures}  ({cost.steps:,} steps, "

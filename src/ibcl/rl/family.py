@@ -9,8 +9,8 @@ training; learnt together, every update is made at some λ, and its gradient goe
 A task that was learnt before may be one of them and be kept as it is: its θ_k does not move, and
 the others are learnt so that averages with it are good.
 
-Places λ are drawn on the line through the tasks for two objectives (each place between two
-neighbours), on their simplex for more.
+The mixing coefficients λ are drawn on the line through the tasks for two objectives (between two
+neighbours each), on their simplex for more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ibcl.rl.policies import Floats, Perceptron
 
 @dataclass(frozen=True)
 class Anchor:
-    """One of the tasks: its reward is ``scale`` · w · (min(r, cap) − base), one value an objective.
+    """One of the tasks: its reward is w · (min(r, cap) − base), one value an objective.
 
     A cap asks for a pace: a reward beyond it counts no more. What all policies earn alike, the
     base, would only make values large and hard to learn. A ``kept`` one was learnt before and stays
@@ -38,7 +38,6 @@ class Anchor:
     weights: tuple[float, ...]
     cap: tuple[float, ...] | None = None
     base: tuple[float, ...] | None = None
-    scale: float = 1.0
     kept: bool = False
 
 
@@ -78,65 +77,62 @@ class Family:
             self._caps = np.minimum(np.array(caps), 1e9).astype(np.float32)
             bases = [anchor.base or (0.0,) * len(anchor.weights) for anchor in anchors]
             self._bases = np.array(bases, dtype=np.float32)
-            self._weights = np.array(
-                [anchor.scale * np.array(anchor.weights) for anchor in anchors], dtype=np.float32
-            )
+            self._weights = np.array([anchor.weights for anchor in anchors], dtype=np.float32)
 
     def _dimension(self) -> int:
         return self.tasks * self.network.dimension
 
     @property
     def context(self) -> int:
-        """How many further inputs tell the critics the place."""
+        """How many further inputs tell the critics the mixing coefficients."""
         return self.tasks if self.tasks > 1 else 0
 
-    def places(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draw weights over the tasks."""
+    def draw_mixing(self, count: int, rng: np.random.Generator) -> Floats:
+        """Draw mixing coefficients of the tasks."""
         if self.tasks == 1:
             return np.ones((count, 1), dtype=np.float32)
         if self._weights.shape[1] == 2:
             return hat_weights(rng.uniform(0, self.tasks - 1, count), self.tasks)
         return rng.dirichlet(np.ones(self.tasks), count).astype(np.float32)
 
-    def renewed(self, place: Floats, fresh: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
-        """Draw the places of all copies at first, and from then on those of fresh ones anew."""
-        if not len(place):
-            return self.places(len(fresh), rng)
+    def renewed(self, mixing: Floats, fresh: NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+        """Draw those of all copies at first, and from then on those of fresh copies anew."""
+        if not len(mixing):
+            return self.draw_mixing(len(fresh), rng)
         if fresh.any():
-            place[fresh] = self.places(int(fresh.sum()), rng)
-        return place
+            mixing[fresh] = self.draw_mixing(int(fresh.sum()), rng)
+        return mixing
 
-    def order(self, place: Floats, rng: np.random.Generator) -> Floats:
-        """Return numbers by which neighbouring places come together when sorted."""
+    def order(self, mixing: Floats, rng: np.random.Generator) -> Floats:
+        """Return numbers by which neighbours come together when sorted."""
         along = np.arange(self.tasks)
         if self.tasks > 1 and self._weights.shape[1] > 2:
             along = rng.permutation(self.tasks)
-        return np.asarray(place @ along.astype(np.float32))
+        return np.asarray(mixing @ along.astype(np.float32))
 
-    def critic_features(self, features: Floats, place: Floats) -> Floats:
-        """Append the place to the features, where there is more than one task."""
-        return np.concatenate([features, place], axis=-1) if self.context else features
+    def critic_features(self, features: Floats, mixing: Floats) -> Floats:
+        """Append the mixing coefficients to the features, where there is more than one task."""
+        return np.concatenate([features, mixing], axis=-1) if self.context else features
 
-    def actor_features(self, features: Floats, place: Floats) -> Floats:
-        """Return what the network sees: the place is in its parameters."""
-        del place
+    def actor_features(self, features: Floats, mixing: Floats) -> Floats:
+        """Return what the network sees: mixing is done in its parameters."""
+        del mixing
         return features
 
     def rewards(
-        self, rewards: Floats, place: Floats, weights: Floats, earned: NDArray[np.bool_]
+        self, rewards: Floats, mixing: Floats, weights: Floats, earned: NDArray[np.bool_]
     ) -> Floats:
         """Preferred rewards (rows, n) of reward vectors (rows, n, objectives).
 
-        ``weights`` are those of a single task and may have more columns than there are objectives.
+        ``weights`` are those of a single task.
         ``earned`` tells the steps (rows, n) that were taken; others are worth nothing, without a
         base taken off.
         """
         if self.tasks == 1:
             return np.asarray(rewards @ weights)
-        rewards = rewards[..., : self._weights.shape[1]]
-        capped = np.minimum(rewards, (place @ self._caps)[:, None])
-        capped -= (place @ self._bases)[:, None]
-        return np.asarray(np.einsum("rno,ro->rn", capped, place @ self._weights) * earned)
+        capped = np.minimum(rewards, (mixing @ self._caps)[:, None])
+        capped -= (mixing @ self._bases)[:, None]
+        return np.asarray(np.einsum("rno,ro->rn", capped, mixing @ self._weights) * earned)
 
     def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
         """Return the prior of all tasks from one of each: side by side in one long vector."""
@@ -151,22 +147,22 @@ class Family:
         pairs = zip(q.mean.chunk(self.tasks), q.std.chunk(self.tasks), strict=True)
         return [DiagonalGaussian(mean.clone(), std.clone()) for mean, std in pairs]
 
-    def acting(self, theta: Floats, place: Floats) -> Floats:
-        """Parameters of the plain policy at a place; rows of θ and of places go together."""
-        return self.policies(theta, place)
+    def acting(self, theta: Floats, mixing: Floats) -> Floats:
+        """Parameters of the plain policy at λ; rows of θ and of λ go together."""
+        return self.policies(theta, mixing)
 
-    def policies(self, theta: Floats, place: Floats) -> Floats:
-        """θ(λ) for rows of (θ_1 … θ_K) and of places."""
+    def policies(self, theta: Floats, mixing: Floats) -> Floats:
+        """θ(λ) for rows of (θ_1 … θ_K) and of λ."""
         if self.tasks == 1:
             return theta
         parts = theta.reshape(len(theta), self.tasks, -1)
-        return np.asarray(np.einsum("rk,rkd->rd", place, parts))
+        return np.asarray(np.einsum("rk,rkd->rd", mixing, parts))
 
-    def gradient(self, gradient: Floats, place: Floats) -> Floats:
-        """∂/∂(θ_1 … θ_K) from rows of ∂/∂θ(λ) and of places, nothing for those that are kept."""
+    def gradient(self, gradient: Floats, mixing: Floats) -> Floats:
+        """∂/∂(θ_1 … θ_K) from rows of ∂/∂θ(λ) and of λ, nothing for those that are kept."""
         if self.tasks == 1:
             return gradient
-        shares = place * self._moves
+        shares = mixing * self._moves
         return np.asarray((shares[:, :, None] * gradient[:, None]).reshape(len(gradient), -1))
 
     def vertices(self, theta: Floats) -> Floats:

@@ -11,11 +11,12 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ibcl.rl.experiment import even_preferences
+from ibcl.rl.expected_utility import even_preferences
 from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, draw_moments, film, rendered
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.report import REPORTED, REPORTED_POINTS, Interval, hypervolume_unit
+from ibcl.rl.published import PUBLISHED, PUBLISHED_POINTS
+from ibcl.rl.report import Interval, hypervolume_unit
 from ibcl.rl.results import SeedResult
 from ibcl.rl.stages import Recipe
 
@@ -51,9 +52,9 @@ def draw_front(
         marks = "its extremes" if recipe.sees_the_preference else "posteriors combined"
         label = marks if index == 0 else None
         axes.plot(learnt[:, 0], learnt[:, 1], "k+", ms=7, label=label)
-    reported = np.array(REPORTED_POINTS.get(recipe.environment, []))
+    reported = np.array(PUBLISHED_POINTS.get(recipe.environment, []))
     if reported.size:
-        axes.plot(reported[:, 0], reported[:, 1], "rx", label="PD-MORL, reported points")
+        axes.plot(reported[:, 0], reported[:, 1], "rx", label="PD-MORL, as printed")
     figure.colorbar(points, ax=axes, label=f"preference for {objectives[0]}")
     axes.set(xlabel=f"return, {objectives[0]}", ylabel=f"return, {objectives[1]}")
     seeds = ", ".join(str(result.seed) for result in results)
@@ -65,14 +66,15 @@ def draw_front(
 
 def _draw_hypervolumes(axes: Any, recipe: Recipe, results: Sequence[SeedResult]) -> None:
     """Draw one dot a seed and the interval of every combination, published figures as lines."""
-    unit, power = hypervolume_unit(recipe)
+    unit, power = hypervolume_unit(len(recipe.reference))
     for place, name in enumerate(recipe.combinations):
         values = [result.hypervolumes[name] / unit for result in results]
         interval = Interval.of(values)
         axes.plot([place] * len(values), values, "o", ms=3, color=f"C{place}", alpha=0.6)
         width = None if math.isnan(interval.half_width) else interval.half_width
         axes.errorbar(place + 0.15, interval.mean, width, fmt="_", capsize=3, color=f"C{place}")
-    for name, value in REPORTED.get(recipe.environment, {}).items():
+    for name, figure in PUBLISHED.get(recipe.environment, {}).items():
+        value = figure.hypervolume
         axes.axhline(value / unit, color="0.5", lw=0.7, ls="--")
         axes.text(
             len(recipe.combinations) - 0.4, value / unit, name, fontsize=6, va="bottom", ha="right"
@@ -80,7 +82,7 @@ def _draw_hypervolumes(axes: Any, recipe: Recipe, results: Sequence[SeedResult])
     axes.set_xticks(range(len(recipe.combinations)))
     axes.set_xticklabels([name.replace(" ", "\n") for name in recipe.combinations], fontsize=6)
     axes.set_xlim(-0.6, len(recipe.combinations) - 0.4)
-    axes.set_title(f"hypervolume × {power}; dashed: as reported", fontsize=9)
+    axes.set_title(f"hypervolume × {power}; dashed: as printed", fontsize=9)
 
 
 def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: Path) -> None:

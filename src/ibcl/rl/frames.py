@@ -74,7 +74,7 @@ def film(
     positions: list[NDArray[np.float64]] = []
     origin = np.zeros(0)
     for step in range(max(moments) + 1):
-        action = policy.act(theta[None], observation, environment.elapsed)
+        action = policy.act(theta[None], observation)
         outcome = environment.step(action)
         observation = outcome.observation
         if step in moments:

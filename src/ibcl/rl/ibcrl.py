@@ -53,10 +53,10 @@ class PreferredPolicy:
     region: HighestDensityRegion
     architecture: Policy
 
-    def act(self, observation: ArrayLike, elapsed: int = 0) -> NDArray[np.float64]:
-        """Act by the mean policy at one observation, ``elapsed`` steps into the episode."""
+    def act(self, observation: ArrayLike) -> NDArray[np.float64]:
+        """Act by the mean policy at one observation."""
         row = np.asarray(observation, dtype=np.float64)[None]
-        action = self.architecture.act(self.q.mean.numpy()[None], row, np.array([elapsed]))
+        action = self.architecture.act(self.q.mean.numpy()[None], row)
         return np.asarray(action[0], dtype=np.float64)
 
 
@@ -69,9 +69,9 @@ class IBCRL:
         A name for `ibcl.rl.make`, or a function from a number of copies to an `Environment`.
     training_environment
         Where policies are sampled, if that is to be another one than where they are scored.
-    hidden, clock, squashed
-        The policy: sizes of its hidden layers (none is a linear policy), its optional clock, and
-        whether its actions pass through tanh, as `TwinDelayed` needs them.
+    hidden, squashed
+        The policy: sizes of its hidden layers (none is a linear policy), and whether its actions
+        pass through tanh, as `TwinDelayed` needs them.
     normalise
         Whether observations are standardised, by the scales the environment declares or else by
         what random actions show at the start.
@@ -92,7 +92,6 @@ class IBCRL:
         *,
         training_environment: str | EnvironmentFactory | None = None,
         hidden: tuple[int, ...] = (64,),
-        clock: float | None = None,
         squashed: bool = False,
         normalise: bool = True,
         inference: BayesianPolicyGradient | None = None,
@@ -126,7 +125,6 @@ class IBCRL:
             walkers.observation_size,
             walkers.action_size,
             hidden=hidden,
-            clock=clock,
             squashed=squashed,
             normaliser=normaliser,
         )
@@ -242,8 +240,6 @@ class IBCRL:
                 f"Learning {len(tasks)} tasks together needs JointSurrogate or TwinDelayed with as "
                 "many anchors."
             )
-        if inference.reflected:
-            raise ValueError("Tasks learnt together are not kept their own mirror images.")
         if any(inference.trajectory_kl):
             raise ValueError("Tasks learnt together know no trajectory KL.")
         if priors is not None and len(priors) != len(tasks):

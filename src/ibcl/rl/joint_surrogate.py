@@ -1,13 +1,14 @@
 r"""The clipped surrogate for tasks learnt together, so that what pooling makes of them is trained.
 
-Each copy of the environment acts at a place λ on the line through the tasks, by parameters
-θ(λ) = Σ_k λ_k (μ_k + σ_k ε_k), and is rewarded as the place says (see `ibcl.rl.family`). The
+Each copy of the environment acts at mixing coefficients λ on the line through the tasks,
+by parameters
+θ(λ) = Σ_k λ_k (μ_k + σ_k ε_k), and is rewarded as λ says (see `ibcl.rl.family`). The
 gradient of the clipped surrogate in θ(λ) goes to the tasks by ∂/∂θ_k = λ_k ∂/∂θ(λ).
 
-The critic has one output a task, and the value at a place is V(s, λ) = Σ_k λ_k V_k(s): what differs
-from place to place is far larger than what differs from state to state, and one output that had to
-explain both would explain the second badly. For the same reason advantages are standardised within
-each copy: slow gaits differ by little, and would count for little beside fast ones.
+The critic has one output a task, and the value at λ is V(s, λ) = Σ_k λ_k V_k(s): what differs
+from one λ to another is far larger than what differs from state to state, and one output that had
+to explain both would explain the second badly. For the same reason advantages are standardised
+within each copy: slow gaits differ by little, and would count for little beside fast ones.
 
 Critic and moments belong to the tasks at hand and go with them; only q stays.
 """
@@ -67,7 +68,7 @@ class JointSurrogate(ClippedSurrogate):
 
 
 class JointSearch(SurrogateSearch):
-    """What the estimator carries from update to update: moments, the critic and the places."""
+    """What the estimator carries from update to update: moments, the critic and λ."""
 
     settings: JointSurrogate
 
@@ -87,7 +88,7 @@ class JointSearch(SurrogateSearch):
         self._start_critic()
         self._start_moments(self.family.dimension)
         self.count = 0
-        self._place = np.empty((0, 0), dtype=np.float32)
+        self._mixing = np.empty((0, 0), dtype=np.float32)
 
     def policies(self, mean: Floats) -> Floats:
         """Return the mean policy of every task, one row each."""
@@ -95,43 +96,43 @@ class JointSearch(SurrogateSearch):
 
     def state(self) -> State:
         """Arrays to store in a checkpoint."""
-        return {**super().state(), "count": np.array(self.count), "place": self._place}
+        return {**super().state(), "count": np.array(self.count), "mixing": self._mixing}
 
     def load(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from a checkpoint."""
         super().load(state)
         self.count = int(state["count"])
-        self._place = state["place"].astype(np.float32)
+        self._mixing = state["mixing"].astype(np.float32)
 
     def _begin_segment(self, sampler: Sampler, rng: np.random.Generator) -> None:
-        """Give a new place to every copy that began an episode since the last segment."""
+        """Give a new λ to every copy that began an episode since the last segment."""
         self.count += 1
         fresh = sampler.environment.elapsed < self.settings.segment
-        self._place = self.family.renewed(self._place, fresh, rng)
+        self._mixing = self.family.renewed(self._mixing, fresh, rng)
 
     def _moves(self) -> bool:
         return self.count > self.settings.critic_warm_up
 
     def _acting(self, q: Variational, noise: Floats) -> Floats:
-        return self.family.acting(q.parameters(noise), self._place)
+        return self.family.acting(q.parameters(noise), self._mixing)
 
     def _shared(self, gradient: Floats) -> Floats:
-        return self.family.gradient(gradient, self._place)
+        return self.family.gradient(gradient, self._mixing)
 
     def _seen(self, features: Floats) -> Floats:
-        """Append the place, by which the outputs are weighed."""
-        return self.family.critic_features(features, self._places(features.shape[1]))
+        """Append λ, by which the outputs are weighed."""
+        return self.family.critic_features(features, self._mixing_rows(features.shape[1]))
 
-    def _places(self, length: int) -> Floats:
-        return np.repeat(self._place[:, None], length, axis=1)
+    def _mixing_rows(self, length: int) -> Floats:
+        return np.repeat(self._mixing[:, None], length, axis=1)
 
     def _rewards(self, segment: Segment, objective: Objective) -> Floats:
-        """One column: the reward each place prefers."""
+        """One column: the reward each λ prefers."""
         copies, length = segment.rewards.shape[:2]
         rewards = segment.rewards.astype(np.float32).reshape(copies * length, 1, -1)
-        place = self._places(length).reshape(copies * length, -1)
+        mixing = self._mixing_rows(length).reshape(copies * length, -1)
         taken = np.ones((copies * length, 1), dtype=np.bool_)
-        preferred = self.family.rewards(rewards, place, objective.weights, taken)
+        preferred = self.family.rewards(rewards, mixing, objective.weights, taken)
         return preferred.astype(np.float32).reshape(copies, length, 1)
 
     def _preferred(self, advantages: Floats, objective: Objective) -> Floats:
@@ -145,8 +146,8 @@ class JointSearch(SurrogateSearch):
         return super()._activations(seen[..., : -self.family.tasks])
 
     def _outputs(self, activations: list[Floats], seen: Floats) -> Floats:
-        place = seen[..., -self.family.tasks :]
-        return np.asarray((activations[-1] * place).sum(-1, keepdims=True))
+        mixing = seen[..., -self.family.tasks :]
+        return np.asarray((activations[-1] * mixing).sum(-1, keepdims=True))
 
     def _upstream(self, error: Floats, seen: Floats) -> Floats:
         # Each task's output sees its share of the rows only; as many times makes it as fast as one.

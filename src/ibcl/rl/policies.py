@@ -140,9 +140,8 @@ class Normaliser:
 class Policy:
     """The architecture of π_θ; the parameters θ come from outside, one row a copy.
 
-    ``clock`` is the period in steps of an optional pair of inputs (sin, cos), which lets even a
-    linear policy swing its legs. ``squashed`` actions pass through tanh and stay within ±1, as a
-    deterministic policy gradient needs them; others are clipped by the environment.
+    ``squashed`` actions pass through tanh and stay within ±1, as a deterministic policy gradient
+    needs them; others are clipped by the environment.
 
     Examples
     --------
@@ -156,34 +155,24 @@ class Policy:
     observation_size: int
     action_size: int
     hidden: tuple[int, ...] = (64,)
-    clock: float | None = None
     squashed: bool = False
     normaliser: Normaliser | None = field(default=None, compare=False)
 
     @property
     def network(self) -> Perceptron:
         """The map from features to actions."""
-        inputs = self.observation_size + (2 if self.clock else 0)
-        return Perceptron((inputs, *self.hidden, self.action_size), self.squashed)
+        sizes = (self.observation_size, *self.hidden, self.action_size)
+        return Perceptron(sizes, self.squashed)
 
     @property
     def dimension(self) -> int:
         """D, the number of parameters."""
         return self.network.dimension
 
-    def features(self, observation: Floats, elapsed: NDArray[np.int64] | None = None) -> Floats:
-        """Normalised observation, and the clock if there is one."""
-        inputs = self.normaliser(observation) if self.normaliser else observation
-        if not self.clock:
-            return inputs
-        if elapsed is None:
-            raise ValueError("A policy with a clock needs the number of steps since the start.")
-        phase = 2 * np.pi * elapsed[:, None] / self.clock
-        return np.concatenate([inputs, np.sin(phase), np.cos(phase)], axis=1).astype(inputs.dtype)
+    def features(self, observation: Floats) -> Floats:
+        """Normalised observation."""
+        return self.normaliser(observation) if self.normaliser else observation
 
-    def act(
-        self, theta: Floats, observation: Floats, elapsed: NDArray[np.int64] | None = None
-    ) -> Floats:
+    def act(self, theta: Floats, observation: Floats) -> Floats:
         """Mean actions of parameters (n, D) at observations (n, o)."""
-        features = self.features(observation, elapsed)
-        return self.network.forward(theta, features[:, None])[-1][:, 0]
+        return self.network.forward(theta, self.features(observation)[:, None])[-1][:, 0]

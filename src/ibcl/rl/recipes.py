@@ -1,187 +1,90 @@
-"""How each benchmark is learnt: which tasks in which order, and which posteriors are combined.
+"""How each benchmark is learnt, as data: which tasks in which order, and what is combined.
 
 The settings were chosen on seeds from 100 up; results use seeds from 0 up. Where a result led to a
-change, as with the trial of several starts, `docs/results/rl/README.md` says so.
+change, as with best-of-n restarts, `docs/results/rl/README.md` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
-from ibcl.rl.conditioned import PreferenceConditioned
 from ibcl.rl.family import Anchor
 from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policy_gradient import ClippedSurrogate
-from ibcl.rl.stages import Image, Recipe, Stage, Together, Trial
+from ibcl.rl.stages import (
+    JointStage,
+    Recipe,
+    Restarts,
+    Stage,
+    SymmetryTransfer,
+    extremes,
+    extremes_only,
+    learnt,
+    seeing_the_preference,
+)
 from ibcl.rl.twin_delayed import TwinDelayed
 
-
-def recipe(environment: str, *, two_tasks: bool = False, conditioned: bool = False) -> Recipe:
-    """Return the recipe of a benchmark, or a plain one for any other environment.
-
-    With ``two_tasks`` it is the paper's protocol to the letter: the two extreme tasks, the second
-    learnt from the first, and nothing else. With ``conditioned`` it is the baseline: one network
-    that sees the preference.
-
-    Examples
-    --------
-    >>> [stage.task for stage in recipe("mo-halfcheetah").stages][:2]
-    ['energy', 'sprint']
-    """
-    known = CONDITIONED if conditioned else TWO_TASKS if two_tasks else RECIPES
-    if environment in known:
-        return known[environment]
-    if conditioned:
-        raise ValueError(
-            f"There is no baseline for {environment!r}, only for {', '.join(CONDITIONED)}."
-        )
-    return extremes_only(environment)
-
-
-def extremes_only(environment: str) -> Recipe:
-    """Return the paper's plan for two objectives: the two extreme tasks and nothing else."""
-    learning = BayesianPolicyGradient(iterations=500, rate=(1.0, 0.3))
-    return Recipe(
-        environment,
-        stages=(
-            Stage("second", (0.0, 1.0), learning),
-            Stage("first", (1.0, 0.0), learning),
-        ),
-        combinations={"two tasks": ("second", "first")},
-    )
-
-
-def extremes(objectives: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """Return the task of every objective alone.
-
-    Examples
-    --------
-    >>> extremes(["speed", "energy"])
-    {'speed': (1.0, 0.0), 'energy': (0.0, 1.0)}
-    """
-    count = len(objectives)
-    return {
-        name: tuple(float(other == index) for other in range(count))
-        for index, name in enumerate(objectives)
-    }
-
-
-def seeing_the_preference(
-    plan: Recipe,
-    objectives: Sequence[str],
-    learning: BayesianPolicyGradient,
-    base: tuple[float, ...] | None = None,
-) -> Recipe:
-    """Return the baseline on a plan's environment: one network that sees the preference.
-
-    It has the plan's policy and the critics, exploration and updates of ``learning``.
-    """
-    tasks = extremes(objectives)
-    assert isinstance(learning.estimator, TwinDelayed)
-    settings = {each.name: getattr(learning.estimator, each.name) for each in fields(TwinDelayed)}
-    anchors = tuple(Anchor(weights, base=base) for weights in tasks.values())
-    estimator = PreferenceConditioned(**settings | {"anchors": anchors})
-    return replace(
-        plan,
-        stages=(Together(tasks, replace(learning, estimator=estimator)),),
-        combinations={"network that sees the preference": tuple(tasks)},
-        trial=None,
-    )
-
-
-def _stage(
-    task: str,
-    preference: tuple[float, ...],
-    iterations: int,
-    action_std: tuple[float, ...],
-    rate: tuple[float, ...] = (1.0,),
-    *,
-    prior: str | tuple[str, ...] | None = None,
-    **settings: Any,
-) -> Stage:
-    learning = BayesianPolicyGradient(iterations, action_std=action_std, rate=rate, **settings)
-    return Stage(task, preference, learning, prior)
-
+_gait = partial(learnt, score_every=10)
 
 # Fast first, then ever thriftier, then out to both sides of the efficient gait that was found:
 # a gait learnt under dear energy from the start never gets up from standing still.
 _HALF_CHEETAH = Recipe(
     "mo-halfcheetah",
     stages=(
-        _stage("energy", (0.0, 1.0), 60, (0.2, 0.03), (1.0, 0.1), score_every=10),
-        _stage("sprint", (1.0, 0.0), 150, (0.4, 0.2), score_every=10),
-        _stage("run", (0.45, 0.55), 350, (0.4, 0.2), score_every=10),
-        _stage("cruise", (0.28, 0.72), 400, (0.12, 0.05), (1.0, 0.4), score_every=10),
+        _gait("energy", (0.0, 1.0), 60, action_std=(0.2, 0.03), rate=(1.0, 0.1)),
+        _gait("sprint", (1.0, 0.0), 150, action_std=(0.4, 0.2)),
+        _gait("run", (0.45, 0.55), 350, action_std=(0.4, 0.2)),
+        _gait("cruise", (0.28, 0.72), 400, action_std=(0.12, 0.05), rate=(1.0, 0.4)),
         # Back to pure speed, held by the trajectory KL to the efficient gait it starts from.
-        _stage(
-            "speed",
-            (1.0, 0.0),
-            200,
-            (0.15, 0.05),
-            (1.0, 0.3),
-            prior="cruise",
+        learnt(
+            *("speed", (1.0, 0.0), 200, "cruise"),
+            action_std=(0.15, 0.05),
+            rate=(1.0, 0.3),
             trajectory_kl=(0.4, 0.2, 0.0),
         ),
         # Slow gaits: between cruising and standing still, averaged parameters do not walk.
-        _stage("jog", (0.13, 0.87), 150, (0.1, 0.05), (1.0, 0.5), prior="cruise", score_every=10),
-        _stage("walk", (0.1, 0.9), 200, (0.1, 0.05), (1.0, 0.5), prior="jog", score_every=10),
+        _gait("jog", (0.13, 0.87), 150, "cruise", action_std=(0.1, 0.05), rate=(1.0, 0.5)),
+        _gait("walk", (0.1, 0.9), 200, "jog", action_std=(0.1, 0.05), rate=(1.0, 0.5)),
         # Slower still the front is nearly a straight line: any preference that does not stand still
-        # walks. So these ask for a pace, a speed beyond which nothing more is earned.
-        _stage(
-            "stroll",
-            (0.2, 0.8),
-            150,
-            (0.1, 0.05),
-            (1.0, 0.5),
-            # A walk that fell back into standing still is no place to begin.
-            prior=("walk", "jog"),
-            score_every=10,
+        # walks. So these ask for a pace, a speed beyond which nothing more is earned. A walk that
+        # fell back into standing still is nothing to begin with, hence the choice of a prior.
+        _gait(
+            *("stroll", (0.2, 0.8), 150, ("walk", "jog")),
+            action_std=(0.1, 0.05),
+            rate=(1.0, 0.5),
             cap=(3.4, np.inf),
         ),
-        _stage(
-            "amble",
-            (0.17, 0.83),
-            200,
-            (0.1, 0.05),
-            (1.0, 0.3),
-            prior="stroll",
-            score_every=10,
+        _gait(
+            *("amble", (0.17, 0.83), 200, "stroll"),
+            action_std=(0.1, 0.05),
+            rate=(1.0, 0.3),
             cap=(2.2, np.inf),
         ),
         # Up again from the thrifty slow gait: thriftier at nearly the same speed than on the way
         # down, and of one kind with the slow gaits, so that averages between them run.
-        _stage(
-            "canter", (0.27, 0.73), 400, (0.08, 0.03), (1.0, 0.1), prior="stroll", score_every=10
-        ),
+        _gait("canter", (0.27, 0.73), 400, "stroll", action_std=(0.08, 0.03), rate=(1.0, 0.1)),
         # Standing still to the last: effort is paid for at once, so a short horizon shows it best.
-        _stage(
-            "rest",
-            (0.0, 1.0),
-            60,
-            (0.2, 0.1),
-            (0.3, 0.01),
-            prior="energy",
+        learnt(
+            *("rest", (0.0, 1.0), 60, "energy"),
+            action_std=(0.2, 0.1),
+            rate=(0.3, 0.01),
             estimator=ClippedSurrogate(discount=0.5, trace=0.5),
             std_bounds=(1e-3, 0.02),
         ),
-        _stage(
-            "dash",
-            (1.0, 0.0),
-            200,
-            (0.12, 0.03),
-            (1.0, 0.1),
-            prior="speed",
+        learnt(
+            *("dash", (1.0, 0.0), 200, "speed"),
+            action_std=(0.12, 0.03),
+            rate=(1.0, 0.1),
             std_bounds=(1e-3, 0.02),
         ),
-        # Last the three gaits together, at all places between them and up to the dash, so that what
-        # their averages do is learnt and not left to chance. The dash is kept, because a unit of
-        # top speed is worth more than what is saved on the way to it.
-        Together(
+        # Last a joint stage of the three gaits, at all mixing coefficients between them and up to
+        # the dash, so that what their averages do is learnt and not left to chance. The dash is
+        # kept, because a unit of top speed is worth more than what is saved on the way to it.
+        JointStage(
             {
                 "ambling": (0.1, 0.9),
                 "strolling": (0.2, 0.8),
@@ -210,7 +113,7 @@ _HALF_CHEETAH = Recipe(
     ),
     combinations={
         "five posteriors": ("rest", "ambling", "strolling", "cantering", "dash"),
-        "five posteriors learnt apart": ("energy", "amble", "stroll", "canter", "speed"),
+        "five posteriors, no joint stage": ("energy", "amble", "stroll", "canter", "speed"),
         "two extremes": ("energy", "speed"),
     },
 )
@@ -231,15 +134,15 @@ _ANT_LEARNING = BayesianPolicyGradient(
     score_every=10,
     checkpoint_every=20,
 )
-_ANT_TRIAL = Trial(starts=3, iterations=40)
+_ANT_RESTARTS = Restarts(starts=3, iterations=40)
 _ANT = Recipe(
     "mo-ant",
     stages=(
         Stage("diagonal", (0.5, 0.5), _ANT_LEARNING),
-        Image("x-speed", of="diagonal", degrees=-45.0),
-        Image("y-speed", of="diagonal", degrees=45.0),
-        Image("x-mostly", of="diagonal", degrees=-22.5),
-        Image("y-mostly", of="diagonal", degrees=22.5),
+        SymmetryTransfer("x-speed", of="diagonal", degrees=-45.0),
+        SymmetryTransfer("y-speed", of="diagonal", degrees=45.0),
+        SymmetryTransfer("x-mostly", of="diagonal", degrees=-22.5),
+        SymmetryTransfer("y-mostly", of="diagonal", degrees=22.5),
     ),
     combinations={
         "five posteriors": ("y-speed", "y-mostly", "diagonal", "x-mostly", "x-speed"),
@@ -250,7 +153,7 @@ _ANT = Recipe(
     copies=32,
     hidden=(128, 128),
     squashed=True,
-    trial=_ANT_TRIAL,
+    restarts=_ANT_RESTARTS,
 )
 
 # The trajectory KL to standing still, whose actions are zero, is a price of effort: first none, so
@@ -259,27 +162,24 @@ _HALF_CHEETAH_TWO_TASKS = replace(
     _HALF_CHEETAH,
     stages=(
         _HALF_CHEETAH.stages[0],
-        _stage(
-            "speed",
-            (1.0, 0.0),
-            1000,
-            (0.4, 0.3, 0.2, 0.12, 0.08, 0.05),
-            (1.0, 1.0, 1.0, 0.5, 0.3),
-            score_every=10,
+        _gait(
+            *("speed", (1.0, 0.0), 1000),
+            action_std=(0.4, 0.3, 0.2, 0.12, 0.08, 0.05),
+            rate=(1.0, 1.0, 1.0, 0.5, 0.3),
             trajectory_kl=(0.0, 0.0, 1.2, 1.2, 1.2, 2.0, 2.6, 2.6, 2.6, 1.5, 0.2),
         ),
     ),
     combinations={"two tasks only": ("energy", "speed")},
 )
-# At the tasks' own prices. The second is learnt at all places between the two, the first being kept
-# as it is, and so takes longer.
+# At the tasks' own prices. The second is learnt at all mixing coefficients between the two, the
+# first being kept as it is, and so takes longer.
 _ANT_ONE_OF_TWO = replace(_ANT_LEARNING, estimator=_ANT_ESTIMATOR)
 _ANT_TWO_TASKS = replace(
     _ANT,
     training_environment="mo-ant-training",
     stages=(
         Stage("x-speed", (1.0, 0.0), _ANT_ONE_OF_TWO),
-        Together(
+        JointStage(
             extremes(("x-speed", "y-speed")),
             replace(
                 _ANT_ONE_OF_TWO,
@@ -299,7 +199,7 @@ _ANT_TWO_TASKS = replace(
 _HOPPER = Recipe(
     "mo-hopper-3obj",
     stages=(
-        Together(
+        JointStage(
             extremes(("speed", "height", "energy")),
             BayesianPolicyGradient(
                 iterations=80,
@@ -317,7 +217,7 @@ _HOPPER = Recipe(
             ),
         ),
     ),
-    combinations={"three extremes, together": ("speed", "height", "energy")},
+    combinations={"three extremes, joint stage": ("speed", "height", "energy")},
     initial_std=2e-4,
     copies=32,
     hidden=(64, 64),
@@ -359,7 +259,7 @@ CONDITIONED: dict[str, Recipe] = {
         replace(
             _ANT_LEARNING,
             # As many as ours with the starts that it gives up.
-            iterations=_ANT.iterations + (_ANT_TRIAL.starts - 1) * _ANT_TRIAL.iterations,
+            iterations=_ANT.iterations + (_ANT_RESTARTS.starts - 1) * _ANT_RESTARTS.iterations,
             estimator=replace(_ANT_ESTIMATOR, mirrored=True),
         ),
     ),
@@ -367,3 +267,25 @@ CONDITIONED: dict[str, Recipe] = {
         _HOPPER, ("speed", "height", "energy"), _HOPPER.trained[0].inference
     ),
 }
+
+
+def recipe(environment: str, *, two_tasks: bool = False, conditioned: bool = False) -> Recipe:
+    """Return the recipe of a benchmark, or a plain one for any other environment.
+
+    With ``two_tasks`` it is the paper's protocol to the letter: the two extreme tasks, the second
+    learnt from the first, and nothing else. With ``conditioned`` it is the baseline: one network
+    that sees the preference.
+
+    Examples
+    --------
+    >>> [stage.task for stage in recipe("mo-halfcheetah").stages][:2]
+    ['energy', 'sprint']
+    """
+    known = CONDITIONED if conditioned else TWO_TASKS if two_tasks else RECIPES
+    if environment in known:
+        return known[environment]
+    if conditioned:
+        raise ValueError(
+            f"There is no baseline for {environment!r}, only for {', '.join(CONDITIONED)}."
+        )
+    return extremes_only(environment)

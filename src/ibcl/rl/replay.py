@@ -1,7 +1,8 @@
 r"""Replayed experience: n-step transitions with a vector of rewards, the oldest overwritten.
 
-A row holds (s, a, r_t … r_{t+n−1}, s', γ^n, whether s' is terminal, the place on the line of tasks
-where a was chosen). Rewards stay vectors, so a row serves every preference between the objectives.
+A row holds (s, a, r_t … r_{t+n−1}, s', γ^n, whether s' is terminal, the mixing coefficients of
+the policy that chose a). Rewards stay vectors, so a row serves every preference between the
+objectives.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ibcl.rl.variational import State
 class Transitions(NamedTuple):
     """Columns of replayed rows; ``discount`` is what the value of ``following`` counts for.
 
-    ``rewards`` has shape (rows, n, objectives), zero after the end of an episode; ``place`` holds
-    weights over the tasks that are learnt together, one column each.
+    ``rewards`` has shape (rows, n, objectives), zero after the end of an episode; ``mixing`` holds
+    the mixing coefficients of the tasks that are learnt together, one column each.
     """
 
     features: Floats
@@ -29,7 +30,7 @@ class Transitions(NamedTuple):
     following: Floats
     discount: Floats
     terminal: Floats
-    place: Floats
+    mixing: Floats
 
 
 class Replay:
@@ -62,8 +63,8 @@ class Replay:
 
     def add(self, rows: Floats) -> None:
         """Append rows; beyond the capacity the oldest are overwritten."""
-        places = (self.added + np.arange(len(rows))) % self.capacity
-        self._rows[places] = rows
+        slots = (self.added + np.arange(len(rows))) % self.capacity
+        self._rows[slots] = rows
         self.added += len(rows)
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
@@ -102,12 +103,12 @@ class MultiStep:
         following: Floats,
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
-        place: Floats,
+        mixing: Floats,
     ) -> Floats:
         """Take one step of every copy; returns the rows it completes."""
         copies, objectives = rewards.shape
         empty = np.zeros((copies, self.steps * objectives), dtype=np.float32)
-        self._pending.append([features, actions, empty, place, np.ones(copies, dtype=bool)])
+        self._pending.append([features, actions, empty, mixing, np.ones(copies, dtype=bool)])
         ended = terminated | truncated
         rows = []
         for age, (start, taken, earned, where, running) in enumerate(reversed(self._pending)):
@@ -129,7 +130,7 @@ class MultiStep:
         if len(self._pending) == self.steps:
             self._pending.pop(0)
         if not rows:
-            width = 2 * features.shape[1] + actions.shape[1] + empty.shape[1] + place.shape[1] + 2
+            width = 2 * features.shape[1] + actions.shape[1] + empty.shape[1] + mixing.shape[1] + 2
             return np.empty((0, width), dtype=np.float32)
         return np.concatenate(rows)
 

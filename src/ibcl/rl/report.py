@@ -1,4 +1,4 @@
-"""What a run found: tables beside the published figures, CSV files, and pictures."""
+"""What a run found: tables beside the published figures, and CSV files."""
 
 from __future__ import annotations
 
@@ -13,33 +13,10 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from ibcl.rl.experiment import even_preferences
+from ibcl.rl.expected_utility import even_preferences
+from ibcl.rl.published import PUBLISHED
 from ibcl.rl.results import SeedResult
-from ibcl.rl.stages import Image, Recipe, Together
-
-REPORTED: dict[str, dict[str, float]] = {
-    "mo-halfcheetah": {
-        "PG-MORL": 5.75e6,
-        "PD-MORL": 5.98e6,
-        "Hyper-MORL": 5.53e6,
-        "PSL-MORL": 5.92e6,
-        "IBCRL (paper)": 5.78e6,
-    },
-    "mo-ant": {
-        "PG-MORL": 5.79e6,
-        "PD-MORL": 7.05e6,
-        "Hyper-MORL": 7.49e6,
-        "PSL-MORL": 8.63e6,
-        "IBCRL (paper)": 7.67e6,
-    },
-}
-"""Hypervolumes as printed in the paper, which took the others from their own papers."""
-
-
-REPORTED_POINTS: dict[str, list[tuple[float, float]]] = {
-    "mo-halfcheetah": [(500.0, 2493.0), (2451.0, 2205.0), (2459.0, 1526.0)],
-}
-"""Points of PD-MORL's front as printed in its paper."""
+from ibcl.rl.stages import JointStage, Recipe, SymmetryTransfer
 
 
 @dataclass(frozen=True)
@@ -65,40 +42,52 @@ class Interval:
         width = float(stats.t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
         return cls(float(np.mean(values)), width)
 
-    def times(self, unit: float) -> str:
+    def times(self, unit: float, digits: int = 3) -> str:
         """Write as a multiple of a unit.
 
         Examples
         --------
         >>> Interval(5.5e6, 1e5).times(1e6)
         '5.500 ± 0.100'
+        >>> Interval(2104.3, 11.2).times(1, digits=0)
+        '2104 ± 11'
         """
-        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width / unit:.3f}"
-        return f"{self.mean / unit:.3f}{spread}"
+        spread = "" if math.isnan(self.half_width) else f" ± {self.half_width / unit:.{digits}f}"
+        return f"{self.mean / unit:.{digits}f}{spread}"
 
 
-def hypervolume_unit(recipe: Recipe) -> tuple[float, str]:
+def hypervolume_unit(objectives: int) -> tuple[float, str]:
     """Return the unit in which hypervolumes are told, and how it is written.
 
     It is made of a return of a thousand in every objective.
+
+    Examples
+    --------
+    >>> hypervolume_unit(2)
+    (1000000.0, '10⁶')
     """
-    return (1e6, "10⁶") if len(recipe.reference) == 2 else (1e9, "10⁹")
+    return (1e6, "10⁶") if objectives == 2 else (1e9, "10⁹")
 
 
 def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
     """Markdown: hypervolumes of ours and of the published methods, and what ours cost."""
-    unit, power = hypervolume_unit(recipe)
+    unit, power = hypervolume_unit(len(recipe.reference))
     count = len(results[0].fronts[next(iter(recipe.combinations))])
     lines = [
-        f"| method | hypervolume × {power} | posteriors trained | combined | steps × 10⁶ "
-        "| updates × 10³ | CPU-seconds | policies | fell | source |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        f"| method | hypervolume × {power} | expected utility | posteriors trained | combined "
+        "| steps × 10⁶ | updates × 10³ | CPU-seconds | policies | fell | source |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, value in REPORTED.get(recipe.environment, {}).items():
-        lines.append(f"| {name} | {value / unit:.2f} | | | | | | 200 | | reported |")
+    for name, figure in PUBLISHED.get(recipe.environment, {}).items():
+        trained = "" if figure.steps is None else f"{figure.steps / 1e6:.2f}"
+        lines.append(
+            f"| {name} | {figure.hypervolume / unit:.2f} | | | | {trained} | | | 200 | "
+            "| as printed |"
+        )
     source = "1 seed" if len(results) == 1 else f"{len(results)} seeds, 95 % interval"
     for name, tasks in recipe.combinations.items():
         interval = Interval.of([result.hypervolumes[name] for result in results])
+        utility = Interval.of([result.expected_utilities[name] for result in results])
         costs = [result.cost(needed_tasks(recipe, tasks)) for result in results]
         steps = np.mean([cost.steps for cost in costs])
         updates = np.mean([cost.updates for cost in costs])
@@ -109,7 +98,7 @@ def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
         if recipe.sees_the_preference:
             label, posteriors = f"baseline, {name}", "one network | none"
         lines.append(
-            f"| {label} | {interval.times(unit)} | {posteriors} | "
+            f"| {label} | {interval.times(unit)} | {utility.times(1, digits=0)} | {posteriors} | "
             f"{steps / 1e6:.2f} | {updates / 1e3:.1f} | {seconds:.0f} | {count} | {fallen:.1f} | "
             f"{source} |"
         )
@@ -118,29 +107,29 @@ def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
 
 def needed_tasks(recipe: Recipe, tasks: Sequence[str]) -> set[str]:
     """Find the tasks that had to be learnt for a combination, priors of priors included."""
-    places: dict[str, int] = {}
-    for place, stage in enumerate(recipe.stages):
+    learnt_by: dict[str, int] = {}
+    for index, stage in enumerate(recipe.stages):
         for name in stage.names:
             # A task that is kept by a later stage belongs to the one that learnt it.
-            places.setdefault(name, place)
+            learnt_by.setdefault(name, index)
     needed: set[str] = set()
     waiting = list(tasks)
     while waiting:
         task = waiting.pop()
         if task in needed:
             continue
-        stage = recipe.stages[places[task]]
-        if isinstance(stage, Together):
+        stage = recipe.stages[learnt_by[task]]
+        if isinstance(stage, JointStage):
             needed |= set(stage.names) - set(stage.kept)
             waiting += [*stage.priors, *stage.kept]
             continue
         needed.add(task)
-        if isinstance(stage, Image):
+        if isinstance(stage, SymmetryTransfer):
             waiting.append(stage.of)
         elif stage.priors:
             waiting += stage.priors
-        elif places[task]:
-            waiting.append(recipe.stages[places[task] - 1].names[-1])
+        elif learnt_by[task]:
+            waiting.append(recipe.stages[learnt_by[task] - 1].names[-1])
     return needed
 
 
@@ -161,7 +150,7 @@ def _starts(results: Sequence[SeedResult]) -> list[str]:
     if not given_up:
         return []
     told = ", ".join(f"seed {seed}: {count}" for seed, count in given_up.items())
-    return [f"- Starts given up after their trial, their cost included: {told}."]
+    return [f"- Best-of-n restarts: starts given up, their cost included: {told}."]
 
 
 def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
@@ -205,7 +194,7 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         + ".",
         "",
         "Mean returns over the seeds, and what was learnt together is counted in its first row:"
-        if any(isinstance(stage, Together) for stage in recipe.trained)
+        if any(isinstance(stage, JointStage) for stage in recipe.trained)
         else "Mean returns of the tasks' mean policies over the seeds:",
         "",
         f"| {kind} | preference | updates | weight β of the KL | return |",
@@ -231,6 +220,7 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                 "seed",
                 "figure",
                 "hypervolume",
+                "expected_utility",
                 "combined",
                 "trained",
                 "steps",
@@ -248,6 +238,7 @@ def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) ->
                         result.seed,
                         name,
                         f"{result.hypervolumes[name]:.1f}",
+                        f"{result.expected_utilities[name]:.1f}",
                         0 if recipe.sees_the_preference else len(tasks),
                         _trained(recipe, tasks),
                         cost.steps,

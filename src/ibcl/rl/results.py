@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ibcl.files import write_atomically
+from ibcl.rl.expected_utility import expected_utility
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class SeedResult:
     """How many of the generated policies fell in their episode."""
     generation_steps: int
     given_up: list[Spent] = field(default_factory=list)
-    """Starts that were not the best after their trial; their cost is part of the seed's."""
+    """Restarts that were not the best; their cost is part of the seed's."""
 
     def cost(self, tasks: set[str] | None = None) -> Spent:
         """Sum up what all tasks cost, or these, with the starts given up before them.
@@ -71,14 +72,21 @@ class SeedResult:
                 groups[-1].append(place)
         return groups
 
+    @property
+    def expected_utilities(self) -> dict[str, float]:
+        """Expected utility of every combination, from the returns that are kept."""
+        return {name: expected_utility(front) for name, front in self.fronts.items()}
+
     def save(self, path: Path) -> None:
-        """Write as JSON."""
-        write_atomically(path, json.dumps(asdict(self)).encode())
+        """Write as JSON, what follows from the returns included."""
+        stored = asdict(self) | {"expected_utilities": self.expected_utilities}
+        write_atomically(path, json.dumps(stored).encode())
 
     @classmethod
     def load(cls, path: Path) -> SeedResult:
         """Read what `save` wrote."""
         stored = json.loads(path.read_text())
+        stored.pop("expected_utilities", None)
         stored["tasks"] = [TaskResult(**task) for task in stored["tasks"]]
         stored["given_up"] = [Spent(**spent) for spent in stored.get("given_up", [])]
         return cls(**stored)

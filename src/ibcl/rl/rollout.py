@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ibcl.rl.environments import Array, Environment, make
+from ibcl.rl.environments import Array, Environment
 from ibcl.rl.policies import Floats, Policy
 
 
@@ -58,6 +59,10 @@ class Sampler:
         self.steps = int(snapshot["steps"])
         self._observation = self.environment.restore(snapshot)
 
+    def restart(self) -> None:
+        """Begin a new episode in every copy, so that the next segment shows whole episodes."""
+        self._observation = self.environment.reset()
+
     def segment(
         self, theta: Floats, length: int, action_std: float | Floats, rng: np.random.Generator
     ) -> Segment:
@@ -65,28 +70,20 @@ class Sampler:
         environment, policy = self.environment, self.policy
         copies, outputs = environment.copies, environment.action_size
         noise = action_std * rng.standard_normal((length, copies, outputs), dtype=np.float32)
-        features = policy.features(self._observation, environment.elapsed)
+        features = policy.features(self._observation)
         rows = []
         for step in range(length):
             means = policy.network.forward(theta, features[:, None])[-1][:, 0]
             actions = means + noise[step]
-            elapsed = environment.elapsed + 1
             outcome = environment.step(actions)
-            following = policy.features(outcome.final, elapsed)
+            following = policy.features(outcome.final)
             rows.append((features, following, actions, means, *outcome[1:4]))
             self._observation = outcome.observation
             features = following
             if (outcome.terminated | outcome.truncated).any():
-                features = policy.features(outcome.observation, environment.elapsed)
+                features = policy.features(outcome.observation)
         self.steps += length * copies
         return Segment(*(np.stack(column, axis=1) for column in zip(*rows, strict=True)))
-
-    def episodes(self, theta: Floats) -> Array:
-        """Return vectors of one whole episode a copy, without action noise."""
-        returns, steps, _ = episode_returns(self.environment, self.policy, theta)
-        self.steps += steps
-        self._observation = self.environment.reset(stagger=True)
-        return returns
 
 
 class Scores(NamedTuple):
@@ -97,10 +94,10 @@ class Scores(NamedTuple):
     fell: NDArray[np.bool_]
 
 
-def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> Scores:
-    """Undiscounted returns of one episode a copy, acting by the mean action.
+def play(environment: Environment, act: Callable[[Array], NDArray[np.floating]]) -> Scores:
+    """Undiscounted returns of one episode a copy, of shape (copies, objectives).
 
-    ``theta`` has one row a copy; the returns have shape (copies, objectives).
+    ``act`` gives the actions (copies, a) at observations (copies, o).
     """
     observation = environment.reset()
     returns = np.zeros((environment.copies, len(environment.objectives)))
@@ -108,7 +105,7 @@ def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> 
     fell = np.zeros(environment.copies, dtype=bool)
     steps = 0
     for _ in range(environment.horizon):
-        outcome = environment.step(policy.act(theta, observation, environment.elapsed))
+        outcome = environment.step(act(observation))
         returns[running] += outcome.reward[running]
         fell |= running & environment.fallen(outcome)
         steps += environment.copies
@@ -119,10 +116,6 @@ def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> 
     return Scores(returns, steps, fell)
 
 
-def score(name: str, policy: Policy, theta: Floats, *, threads: int = 1) -> Array:
-    """Return vectors of n parameter vectors in the environment of that name, one episode each."""
-    environment = make(name, copies=len(theta), threads=threads)
-    try:
-        return episode_returns(environment, policy, np.asarray(theta, dtype=np.float32)).returns
-    finally:
-        environment.close()
+def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> Scores:
+    """Play one episode a copy by the mean actions of parameters (copies, D)."""
+    return play(environment, lambda observation: policy.act(theta, observation))

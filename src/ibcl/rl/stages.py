@@ -1,11 +1,15 @@
-"""What a recipe is made of: tasks learnt alone, together or as images, in order."""
+"""What a recipe is made of: tasks learnt alone, in a joint stage or by symmetry transfer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 from ibcl.rl.conditioned import PreferenceConditioned
+from ibcl.rl.family import Anchor
+from ibcl.rl.twin_delayed import TwinDelayed
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Image:
-    """A task whose posterior is the image of another's; nothing is trained for it.
+class SymmetryTransfer:
+    """A task whose posterior is the image of another's under a symmetry; nothing is trained.
 
     Turned by ``degrees`` of the environment's rotation, or else its mirror image.
     """
@@ -51,8 +55,8 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Together:
-    """Tasks learnt together: their names and preferences, and from which priors, one each.
+class JointStage:
+    """Tasks learnt together at mixing coefficients between them: names, preferences and priors.
 
     Without priors all begin where the first task of a run begins.
     """
@@ -80,8 +84,8 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Several random starts of the first task, of which the best after so many iterations goes on.
+class Restarts:
+    """Best-of-n restarts of the first task: the best after so many iterations goes on.
 
     Now and then a random start finds a slow gait or none, and more training does not mend it.
     """
@@ -91,7 +95,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         if self.starts < 1:
-            raise ValueError(f"A trial needs at least one start, not {self.starts}.")
+            raise ValueError(f"Restarts need at least one start, not {self.starts}.")
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Recipe:
     """
 
     environment: str
-    stages: tuple[Stage | Together | Image, ...]
+    stages: tuple[Stage | JointStage | SymmetryTransfer, ...]
     combinations: dict[str, tuple[str, ...]]
     training_environment: str | None = None
     initial_std: float = 0.02
@@ -112,11 +116,11 @@ class Recipe:
     squashed: bool = False
     reference: tuple[float, ...] = (0.0, 0.0)
     """Hypervolumes are measured from here; one value an objective."""
-    trial: Trial | None = None
+    restarts: Restarts | None = None
 
     def __post_init__(self) -> None:
-        if self.trial is not None and not isinstance(self.stages[0], Stage):
-            raise ValueError("A trial compares starts of a task; the first has to be learnt alone.")
+        if self.restarts is not None and not isinstance(self.stages[0], Stage):
+            raise ValueError("Restarts are of a single task; the first has to be learnt alone.")
 
     @property
     def iterations(self) -> int:
@@ -124,9 +128,9 @@ class Recipe:
         return sum(stage.inference.iterations for stage in self.trained)
 
     @property
-    def trained(self) -> list[Stage | Together]:
+    def trained(self) -> list[Stage | JointStage]:
         """The stages that are learnt."""
-        return [stage for stage in self.stages if not isinstance(stage, Image)]
+        return [stage for stage in self.stages if not isinstance(stage, SymmetryTransfer)]
 
     @property
     def sees_the_preference(self) -> bool:
@@ -134,3 +138,71 @@ class Recipe:
         return all(
             isinstance(stage.inference.estimator, PreferenceConditioned) for stage in self.trained
         )
+
+
+def learnt(
+    task: str,
+    preference: tuple[float, ...],
+    iterations: int,
+    prior: str | tuple[str, ...] | None = None,
+    **settings: Any,
+) -> Stage:
+    """Return a task learnt alone, with settings of `BayesianPolicyGradient`.
+
+    Examples
+    --------
+    >>> learnt("energy", (0.0, 1.0), 60, rate=(1.0, 0.1)).inference.rate
+    (1.0, 0.1)
+    """
+    return Stage(task, preference, BayesianPolicyGradient(iterations, **settings), prior)
+
+
+def extremes(objectives: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """Return the task of every objective alone.
+
+    Examples
+    --------
+    >>> extremes(["speed", "energy"])
+    {'speed': (1.0, 0.0), 'energy': (0.0, 1.0)}
+    """
+    count = len(objectives)
+    return {
+        name: tuple(float(other == index) for other in range(count))
+        for index, name in enumerate(objectives)
+    }
+
+
+def extremes_only(environment: str) -> Recipe:
+    """Return the paper's plan for two objectives: the two extreme tasks and nothing else."""
+    learning = BayesianPolicyGradient(iterations=500, rate=(1.0, 0.3))
+    return Recipe(
+        environment,
+        stages=(
+            Stage("second", (0.0, 1.0), learning),
+            Stage("first", (1.0, 0.0), learning),
+        ),
+        combinations={"two tasks": ("second", "first")},
+    )
+
+
+def seeing_the_preference(
+    plan: Recipe,
+    objectives: Sequence[str],
+    learning: BayesianPolicyGradient,
+    base: tuple[float, ...] | None = None,
+) -> Recipe:
+    """Return the baseline on a plan's environment: one network that sees the preference.
+
+    It has the plan's policy and the critics, exploration and updates of ``learning``.
+    """
+    tasks = extremes(objectives)
+    assert isinstance(learning.estimator, TwinDelayed)
+    settings = {each.name: getattr(learning.estimator, each.name) for each in fields(TwinDelayed)}
+    anchors = tuple(Anchor(weights, base=base) for weights in tasks.values())
+    estimator = PreferenceConditioned(**settings | {"anchors": anchors})
+    return replace(
+        plan,
+        stages=(JointStage(tasks, replace(learning, estimator=estimator)),),
+        combinations={"network that sees the preference": tuple(tasks)},
+        restarts=None,
+    )

@@ -11,14 +11,12 @@ policy has the same network with its first layer W (inputs × units) replaced by
 θ again. The image of a diagonal Gaussian is diagonal where the spread is equal within every pair of
 inputs that turn into each other, which `Rotation.tie` sees to.
 
-Two uses follow. A task that is its own mirror image may be learnt by policies that are their own
-mirror image, which halves what there is to learn; and a task learnt once is learnt for its mirror
-image as well.
+Two uses follow: replayed experience may be shown in the mirror as well, and a task learnt once is
+learnt for its images too (*symmetry transfer*).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,7 +26,6 @@ from numpy.typing import ArrayLike
 
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl.policies import Floats, Normaliser, Policy
-from ibcl.rl.variational import Variational
 
 
 @dataclass(frozen=True)
@@ -48,18 +45,6 @@ class SignedPermutation:
     def __call__(self, values: Floats) -> Floats:
         """Apply along the last axis."""
         return values[..., list(self.source)] * np.asarray(self.sign, dtype=values.dtype)
-
-    @classmethod
-    def identity(cls, size: int) -> SignedPermutation:
-        """Leave everything in its place."""
-        return cls(tuple(range(size)), (1.0,) * size)
-
-    def then_identity(self, size: int) -> SignedPermutation:
-        """Extend by entries that stay as they are, to ``size`` in all."""
-        more = size - len(self.source)
-        return SignedPermutation(
-            (*self.source, *range(len(self.source), size)), (*self.sign, *(1.0,) * more)
-        )
 
 
 def _pairs_swapped(size: int) -> SignedPermutation:
@@ -96,7 +81,7 @@ class Reflection:
         """Return g on θ; the hidden units 2i and 2i + 1 change places."""
         sizes = policy.network.sizes
         units = [
-            self.observation.then_identity(sizes[0]),
+            self.observation,
             *(_pairs_swapped(size) for size in sizes[1:-1]),
             self.action,
         ]
@@ -134,7 +119,7 @@ class Turn:
     angle: float
 
     def matrix(self, size: int) -> Floats:
-        """G on observations, extended by entries that stay as they are to ``size`` in all."""
+        """G on ``size`` observations."""
         result = np.eye(size)
         for first, second, multiple in self.rotation.pairs:
             cosine, sine = np.cos(multiple * self.angle), np.sin(multiple * self.angle)
@@ -220,22 +205,3 @@ class Rotation:
         for first, second, _ in self.pairs:
             pair = [first, second]
             rows[pair] = 0.5 * np.log(np.exp(2 * rows[pair]).mean(0))
-
-
-class Projection:
-    """Keeps q equal to its own mirror image, by averaging the two."""
-
-    def __init__(self, reflection: Reflection, policy: Policy, weights: Sequence[float]) -> None:
-        if not np.allclose(reflection.preference(weights), weights):
-            raise ValueError(
-                f"The preference {list(weights)} is not its own mirror image, so its policies "
-                "cannot be; learn it without reflection."
-            )
-        self._image = reflection.parameters(policy)
-
-    def __call__(self, q: Variational) -> None:
-        """Project in place."""
-        q.mean += self._image(q.mean)
-        q.mean /= 2
-        q.log_std += q.log_std[list(self._image.source)]
-        q.log_std /= 2

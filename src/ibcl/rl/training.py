@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ibcl.callbacks import RunLog
 from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.results import Spent
-from ibcl.rl.stages import Image, Recipe, Stage, Together
+from ibcl.rl.stages import JointStage, Recipe, Stage, SymmetryTransfer
+from ibcl.run_logs import RunLog
 
 SECONDS_BETWEEN_LINES = 10.0
 Report = Callable[[str], None]
@@ -102,13 +102,13 @@ def train(
 ) -> Trained:
     """Learn the tasks of a recipe, continuing from the folder's checkpoints.
 
-    With a trial the first task is begun from several starts, and the best of them is learnt on.
+    With restarts the first task is begun from several starts, and the best of them is learnt on.
     """
     line = ProgressLine(recipe, seed, report, log)
     starts = _starts(recipe, seed, folder)
     best, trials = 0, list[PolicyInference]()
-    if recipe.trial is not None:
-        until, first = recipe.trial.iterations, recipe.trained[0]
+    if recipe.restarts is not None:
+        until, first = recipe.restarts.iterations, recipe.trained[0]
         trials = [
             _learn(learner(recipe, start.seed, threads), first, start.folder, line, until)
             for start in starts
@@ -124,7 +124,7 @@ def train(
     ]
     ibcrl = learner(recipe, starts[best].seed, threads)
     for stage in recipe.stages:
-        if isinstance(stage, Image):
+        if isinstance(stage, SymmetryTransfer):
             ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
             continue
         _learn(ibcrl, stage, starts[best].folder, line)
@@ -141,7 +141,7 @@ class _Start(NamedTuple):
 
 def _starts(recipe: Recipe, seed: int, folder: Path) -> list[_Start]:
     """Return the starts to try; the first is the seed's own, as it is without others."""
-    count = 1 if recipe.trial is None else recipe.trial.starts
+    count = 1 if recipe.restarts is None else recipe.restarts.starts
     others = [
         _Start(
             int(np.random.SeedSequence([seed, start]).generate_state(1)[0]),
@@ -154,14 +154,14 @@ def _starts(recipe: Recipe, seed: int, folder: Path) -> list[_Start]:
 
 def _learn(
     ibcrl: IBCRL,
-    stage: Stage | Together,
+    stage: Stage | JointStage,
     folder: Path,
     line: ProgressLine,
     until: int | None = None,
 ) -> PolicyInference:
     line.begin(stage.task)
     checkpoint = folder / f"{stage.task}.safetensors"
-    if isinstance(stage, Together):
+    if isinstance(stage, JointStage):
         return ibcrl.learn_together(
             stage.tasks,
             inference=stage.inference,

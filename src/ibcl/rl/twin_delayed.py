@@ -10,12 +10,11 @@ and the Gaussian over policy parameters climbs the first of them by reparameteri
     max_q  E_{θ=μ+σε} E_s[ Q₁(s, π_θ(s)) ] − β KL(q ‖ prior) / D,
 
 with ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ. Every copy of the environment acts
-by a draw of its own, which is refreshed often, and explores with noise of its own size. A
-trajectory KL (see `ibcl.rl.policy_gradient`) is one more reward, −κ ‖a − π_prior(s)‖², written down
-with the others when a is taken.
+by a draw of its own, which is refreshed often, and explores with noise of its own size.
 
 With `anchors`, several tasks are learnt together by parameters that average between them (see
-`ibcl.rl.family`); the critics then see the place λ as further inputs.
+`ibcl.rl.family`); the critics then see the mixing
+coefficients λ as further inputs.
 
 Replay, critics and moments belong to the task at hand and go with it; only q stays.
 """
@@ -146,8 +145,7 @@ class TwinDelayedSearch:
         rng = np.random.default_rng([self.seed, 2])
         inputs, actions = self.policy.network.sizes[0], self.policy.network.sizes[-1]
         self.critics = TwinCritics(inputs + family.context + actions, settings.hidden, rng)
-        # The last column of the rewards is the departure from the prior's actions.
-        rewards = (settings.steps, self.objectives + 1)
+        rewards = (settings.steps, self.objectives)
         self.replay = Replay(settings.capacity, inputs, actions, rewards, family.tasks)
         self.multi_step = MultiStep(settings.steps, settings.discount)
         self._mean_adam = FlatAdam(family.dimension)
@@ -157,7 +155,7 @@ class TwinDelayedSearch:
         self._iterate = np.empty(0, dtype=np.float32)
         self._target = np.empty(0, dtype=np.float32)
         self._drawn = np.empty((0, 0), dtype=np.float32)
-        self._place = np.empty((0, 0), dtype=np.float32)
+        self._mixing = np.empty((0, 0), dtype=np.float32)
 
     def end(self) -> None:
         """Forget the experience of a finished task."""
@@ -169,7 +167,7 @@ class TwinDelayedSearch:
             "iterate": self._iterate,
             "target": self._target,
             "drawn": self._drawn,
-            "place": self._place,
+            "mixing": self._mixing,
             "round": np.array(self.round),
             "mean_value": np.array(self.mean_value),
             **_named("critics", self.critics.state()),
@@ -184,7 +182,7 @@ class TwinDelayedSearch:
         self._iterate = state["iterate"].copy()
         self._target = state["target"].copy()
         self._drawn = state["drawn"].copy()
-        self._place = state["place"].copy()
+        self._mixing = state["mixing"].copy()
         self.round = int(state["round"])
         self.mean_value = float(state["mean_value"])
         self.critics.load(_part("critics", state))
@@ -203,6 +201,8 @@ class TwinDelayedSearch:
     ) -> dict[str, float]:
         """Collect, replay and move q in place for one iteration's rounds (Algorithm 4)."""
         settings = self.settings
+        if objective.trajectory_kl:
+            raise ValueError("TwinDelayed knows no trajectory KL; use ClippedSurrogate.")
         self.prepare(q)
         mirror = None
         if settings.mirrored:
@@ -224,23 +224,17 @@ class TwinDelayedSearch:
         """Take a round's steps with every copy."""
         settings, copies = self.settings, sampler.environment.copies
         fresh = sampler.environment.elapsed < settings.length
-        self._place = self.family.renewed(self._place, fresh, rng)
+        self._mixing = self.family.renewed(self._mixing, fresh, rng)
         if self.round % settings.refresh == 0 or not len(self._drawn):
             noise = q.mirrored_noise(copies, rng)
             noise *= q.std
             noise += self._iterate
             self._drawn = noise
-        theta = self.family.acting(self._drawn, self._place)
+        theta = self.family.acting(self._drawn, self._mixing)
         sizes = np.geomspace(settings.least_noise, 1.0, copies, dtype=np.float32)[:, None]
         segment = sampler.segment(theta, settings.length, objective.action_std * sizes, rng)
         actions = np.clip(segment.actions, -1, 1)
-        prior = self.family.acting(objective.prior.mean[None], self._place[:1])
-        departure = actions - self.policy.network.forward(prior, segment.features)[-1]
-        rewards = np.concatenate(
-            [segment.rewards, np.square(departure).sum(-1, keepdims=True)],
-            axis=-1,
-            dtype=np.float32,
-        )
+        rewards = segment.rewards.astype(np.float32)
         for step in range(settings.length):
             rows = self.multi_step.push(
                 segment.features[:, step],
@@ -249,49 +243,48 @@ class TwinDelayedSearch:
                 segment.following[:, step],
                 segment.terminated[:, step],
                 segment.truncated[:, step],
-                self._place.copy(),
+                self._mixing.copy(),
             )
             self.replay.add(rows)
 
     def _sample(
         self, objective: Objective, mirror: _Mirror | None, rng: np.random.Generator
     ) -> tuple[Transitions, Floats]:
-        """Draw a round's rows in blocks, each with one place, and their preferred rewards."""
+        """Draw a round's rows in blocks, each with one mixing, and their preferred rewards."""
         settings, family = self.settings, self.family
         rows = self.replay.sample(settings.updates * settings.batch // settings.reuse, rng)
         if mirror is not None:
             rows = mirror.every_second(rows)
         if family.tasks > 1:
             # Half of the rows are looked at from elsewhere: any action teaches any task. Sorted,
-            # the rows of a block come from places close to the one they are all given.
-            place = rows.place.copy()
-            place[::2] = family.places(len(place[::2]), rng)
-            order = np.argsort(family.order(place, rng), kind="stable")
-            blocks = place[order].reshape(-1, settings.batch, family.tasks)
-            place = np.repeat(blocks.mean(1), settings.batch, axis=0)
-            rows = Transitions(*(column[order] for column in rows))._replace(place=place)
+            # the rows of a block come from a λ close to the one they are all given.
+            mixing = rows.mixing.copy()
+            mixing[::2] = family.draw_mixing(len(mixing[::2]), rng)
+            order = np.argsort(family.order(mixing, rng), kind="stable")
+            blocks = mixing[order].reshape(-1, settings.batch, family.tasks)
+            mixing = np.repeat(blocks.mean(1), settings.batch, axis=0)
+            rows = Transitions(*(column[order] for column in rows))._replace(mixing=mixing)
         powers = settings.reward_scale * settings.discount ** np.arange(settings.steps)
-        weights = np.append(objective.weights, -objective.trajectory_kl).astype(np.float32)
         # A row of k steps is discounted by γ^k; half a step more or less is beyond rounding.
         earned = rows.discount < settings.discount ** (np.arange(settings.steps) + 0.5)
-        rewards = family.rewards(rows.rewards, rows.place, weights, earned)
+        rewards = family.rewards(rows.rewards, rows.mixing, objective.weights, earned)
         return rows, np.asarray(rewards @ powers.astype(np.float32))
 
     def _targets(self, rows: Transitions, rewards: Floats, rng: np.random.Generator) -> Floats:
         """y, computed once for all rows of a round."""
         settings, family = self.settings, self.family
-        places = rows.place[:: settings.batch]
-        following = np.ascontiguousarray(family.actor_features(rows.following, rows.place))
+        mixings = rows.mixing[:: settings.batch]
+        following = np.ascontiguousarray(family.actor_features(rows.following, rows.mixing))
         actions = np.concatenate(
             [
-                family.network.act(family.policies(self._target[None], place[None])[0], block)[0]
-                for place, block in zip(places, np.split(following, len(places)), strict=True)
+                family.network.act(family.policies(self._target[None], mixing[None])[0], block)[0]
+                for mixing, block in zip(mixings, np.split(following, len(mixings)), strict=True)
             ]
         )
         noise = settings.target_noise * rng.standard_normal(actions.shape, dtype=np.float32)
         actions += np.clip(noise, -settings.noise_limit, settings.noise_limit)
         np.clip(actions, -1, 1, out=actions)
-        seen = family.critic_features(rows.following, rows.place)
+        seen = family.critic_features(rows.following, rows.mixing)
         values = self.critics.target_values(np.concatenate([seen, actions], axis=1))
         self.mean_value += 0.01 * (float(values.mean()) - self.mean_value)
         values = np.where(rows.terminal[:, 0] > 0, settings.fall_value * self.mean_value, values)
@@ -308,7 +301,7 @@ class TwinDelayedSearch:
         settings, family = self.settings, self.family
         rows, rewards = self._sample(objective, mirror, rng)
         targets = self._targets(rows, rewards, rng)
-        seen = family.critic_features(rows.features, rows.place)
+        seen = family.critic_features(rows.features, rows.mixing)
         inputs = np.concatenate([seen, rows.actions], axis=1)
         moves = self.round >= settings.critic_warm_up
         step = _PolicyStep.of(q, self._iterate, objective, rng)
@@ -334,12 +327,12 @@ class TwinDelayedSearch:
     def _improve(self, step: _PolicyStep, rows: Transitions, block: slice, rate: float) -> None:
         """Move (μ, log σ) up the first critic and towards the prior, at the states of a block."""
         settings, family = self.settings, self.family
-        features, place = rows.features[block], rows.place[block]
-        theta = family.policies((step.mean + step.shift)[None], place[:1])[0]
-        seen = np.ascontiguousarray(family.actor_features(features, place))
+        features, mixing = rows.features[block], rows.mixing[block]
+        theta = family.policies((step.mean + step.shift)[None], mixing[:1])[0]
+        seen = np.ascontiguousarray(family.actor_features(features, mixing))
         means, activations = family.network.act(theta, seen)
         actions = np.clip(means, -1, 1)
-        tried = np.concatenate([family.critic_features(features, place), actions], axis=1)
+        tried = np.concatenate([family.critic_features(features, mixing), actions], axis=1)
         slope = self.critics.slope(tried, actions.shape[1])
         if not family.network.squashed:
             # Beyond ±1 the environment clips: no gain from further out, only the way back.
@@ -348,7 +341,7 @@ class TwinDelayedSearch:
             slope = slope - settings.saturation * (means - actions)
         upstream = slope * np.float32(-1 / len(features))
         gradient = family.network.gradient(theta, seen, activations, upstream)
-        (gradient,) = family.gradient(gradient[None], place[:1])
+        (gradient,) = family.gradient(gradient[None], mixing[:1])
         by_log_std = step.shift * gradient + step.spread_pull
         gradient += step.pull * (step.mean - step.prior_mean)
         self._mean_adam.step(step.mean, gradient, rate * settings.actor_rate)
@@ -395,18 +388,17 @@ class _Mirror:
                 f"What is wanted, {wanted}, is not its own mirror image; learn it without the "
                 "mirror."
             )
-        places = [images.index(anchor) for anchor in plain]
+        order = [images.index(anchor) for anchor in plain]
         self._columns: dict[str, Callable[[Floats], Floats]] = {
             "features": reflection.observation,
             "following": reflection.observation,
             "actions": reflection.action,
-            # The last one of the rewards, the departure from the prior's actions, has no side.
-            "rewards": lambda rewards: rewards[..., [*reflection.objectives, -1]],
-            "place": lambda place: place[:, places],
+            "rewards": lambda rewards: rewards[..., list(reflection.objectives)],
+            "mixing": lambda mixing: mixing[:, order],
         }
 
     def every_second(self, rows: Transitions) -> Transitions:
-        """Mirror the odd rows, their rewards and their places between the tasks."""
+        """Mirror the odd rows, their rewards and their mixing coefficients."""
         changed = {}
         for name, image in self._columns.items():
             column = getattr(rows, name).copy()
@@ -422,7 +414,7 @@ def _image(anchor: Anchor, reflection: Reflection) -> Anchor:
         return None if values is None else tuple(values[index] for index in reflection.objectives)
 
     weights = tuple(reflection.preference(anchor.weights).tolist())
-    return Anchor(weights, mirrored(anchor.cap), mirrored(anchor.base), anchor.scale)
+    return Anchor(weights, mirrored(anchor.cap), mirrored(anchor.base))
 
 
 def _named(prefix: str, state: State) -> State:

@@ -2,7 +2,7 @@
 
 `app` puts it together: `routes` are what it answers, `versions` and `served` the knowledge bases it
 answers from, `preferences` and `tokens` what it keeps in a database (`database`, `migrations`),
-`batching` how callers share work, `feedback` how a preference follows what a user does, and `page`
+`batching` dynamic batching, and `page`
 the explorer. `client` is the other end.
 """
 

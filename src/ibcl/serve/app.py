@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ibcl.serve.errors import Refusal, readable
+from ibcl.serve.errors import ApiError, readable
 from ibcl.serve.protection import Protection
 from ibcl.serve.routes import explorer, models, predict, status, tokens, users, versions
 from ibcl.serve.service import Service
@@ -66,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
         rate=settings.rate,
         direct={("POST", predict.PATH): predictions},
     )
-    app.add_exception_handler(Refusal, _refuse)
+    app.add_exception_handler(ApiError, _refuse)
     app.add_exception_handler(RequestValidationError, _not_well_formed)
     app.add_exception_handler(HTTPException, _http_error)
     _complete_document(app)
@@ -74,7 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def _refuse(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refusal)
+    assert isinstance(error, ApiError)
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return JSONResponse({"error": readable(error.sentence)}, error.status, headers)
 

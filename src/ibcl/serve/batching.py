@@ -1,4 +1,4 @@
-"""Callers share work: what several of them ask for at about the same time is done at once.
+"""Dynamic batching: what several callers ask for at about the same time is worked on together.
 
 While a batch is being worked on, requests gather for the next one, so that batches grow with the
 load by themselves; only the first request of a quiet moment waits for others. Work that is done
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -79,7 +79,7 @@ class Batcher(Generic[Item, Result]):
         """Hand in an item and wait for its result."""
         size = self._size(item)
         if self._items and self._total + size > self._waiting:
-            raise Refusal(503, "The service is busy; try again in a moment.", retry_after=1)
+            raise ApiError(503, "The service is busy; try again in a moment.", retry_after=1)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._items.append((item, future, size))

@@ -167,11 +167,9 @@ class Client:
         return kind.model_validate_json(self._send(method, path, body).content)
 
     def _send(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        response = (
-            self._http.request(method, path, json=body)
-            if body is not None
-            else (self._http.request(method, path))
-        )
+        # Also where there is no body: it shows that no web page elsewhere is asking.
+        headers = {"Content-Type": "application/json"}
+        response = self._http.request(method, path, json=body, headers=headers)
         if response.is_success:
             return response
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import (
     Column,
     DateTime,
@@ -26,9 +27,14 @@ from sqlalchemy import (
     event,
     make_url,
 )
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, OperationalError, SQLAlchemyError
+
+from ibcl.serve.errors import ApiError
 
 metadata = MetaData()
+
+_CONNECT_SECONDS = 5
+"""To wait for a database, and for a caller to wait before asking again."""
 
 preferences = Table(
     "preferences",
@@ -37,6 +43,7 @@ preferences = Table(
     Column("weights", Text, nullable=False),
     Column("share_of_new_tasks", Float),
     Column("counts", Text),
+    Column("identities", Text),
     Column("changed", DateTime(timezone=True), nullable=False),
 )
 
@@ -67,6 +74,14 @@ choices = Table(
     Column("value", Text, nullable=False),
 )
 
+lineage = Table(
+    "lineage",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("version", String(64), nullable=False, unique=True),
+    Column("identities", Text, nullable=False),
+)
+
 
 def open_database(url: str) -> Engine:
     """Open a database and bring its tables up to date.
@@ -88,16 +103,62 @@ def open_database(url: str) -> Engine:
     sqlite = parsed.get_backend_name() == "sqlite"
     if sqlite and parsed.database:
         Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(parsed, pool_pre_ping=not sqlite)
+    waiting = {} if sqlite else {"connect_timeout": _CONNECT_SECONDS}
+    engine = create_engine(
+        parsed, pool_pre_ping=not sqlite, pool_timeout=_CONNECT_SECONDS, connect_args=waiting
+    )
     if sqlite:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_immediate)
     try:
         migrate(engine)
+    except CommandError:
+        raise ValueError(
+            f"The database {shown} was made by a newer version of ibcl; update ibcl, or give "
+            "another --database"
+        ) from None
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise ValueError(f"The database {shown} cannot be used: {reason}") from None
+    if sqlite and parsed.database and parsed.database != ":memory:":
+        _stay_with_file(engine, Path(parsed.database).absolute())
     return engine
+
+
+def away() -> ApiError:
+    """Return what callers are told while the database is away."""
+    return ApiError(
+        503, "The database does not answer; try again later.", retry_after=_CONNECT_SECONDS
+    )
+
+
+def _stay_with_file(engine: Engine, path: Path) -> None:
+    """Use no connection to a file that is no longer where it was, and make no empty one there.
+
+    SQLite would go on with a file that has been removed, and lose what it is told is stored.
+    """
+
+    def identity() -> tuple[int, int]:
+        try:
+            facts = path.stat()
+        except OSError as error:
+            raise OperationalError("", {}, error) from None
+        return facts.st_dev, facts.st_ino
+
+    def before(*_: Any) -> None:
+        identity()
+
+    def connect(_: Any, record: Any, *__: Any) -> None:
+        record.info["file"] = identity()
+
+    def checkout(_: Any, record: Any, __: Any) -> None:
+        if record.info.get("file") != identity():
+            raise DisconnectionError("The file of the database is another one now.")
+
+    engine.dispose()
+    event.listen(engine, "do_connect", before)
+    event.listen(engine, "connect", connect)
+    event.listen(engine, "checkout", checkout)
 
 
 def migrate(engine: Engine, revision: str = "head") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refusal(Exception):  # noqa: N818
+class ApiError(Exception):
     """An answer other than the one asked for: a status and one sentence.
 
     400s say what the caller can change; 409 means that a well-formed request does not fit the

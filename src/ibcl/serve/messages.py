@@ -11,8 +11,12 @@ from ibcl.serve.settings import LARGEST_PREFERENCE, LARGEST_ROWS
 
 Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+# Not dots alone: in a URL they would be steps between folders, and never reach the service.
 User = Annotated[
-    str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._@:+-]+$")
+    str,
+    StringConstraints(
+        min_length=1, max_length=128, pattern=r"^[.]*[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*$"
+    ),
 ]
 VersionName = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,64}$")]
 Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
@@ -76,6 +80,8 @@ class Prediction(Message):
     """Total, aleatoric and epistemic uncertainty."""
     routing: StrictBool = False
     """Each task's share in the prediction, and how far the row is from all tasks."""
+    set: Annotated[float, Field(gt=0, lt=1, strict=True)] | None = None
+    """Probability with which sets of classes, or intervals of values, hold the right answer."""
 
 
 class PredictByPreference(Prediction):
@@ -133,9 +139,13 @@ class Predictions(Message):
     """Tasks that the preference did not name, and the weight they got."""
     dropped: dict[str, float]
     """Tasks that the stored preference names and that are gone, and the weight they had."""
+    ignored: list[str] = []
+    """Columns of the rows that the knowledge base does not have; at most a hundred are named."""
     bounds: Bounds | None = None
     uncertainty: Uncertainty | None = None
     routing: Routing | None = None
+    sets: list[list[Any]] | None = None
+    """The classes in each row's set, or the two ends of its interval."""
 
 
 class PreferenceChange(Message):

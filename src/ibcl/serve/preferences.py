@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -31,7 +31,9 @@ class Stored:
     share_of_new_tasks: float | None = None
     """Weight of each task learnt since; the service's own without one."""
     counts: dict[str, float] | None = None
-    """Dirichlet counts of what the user did; see `ibcl.serve.feedback`."""
+    """Dirichlet counts of what the user did; see `ibcl.preference.follow`."""
+    identities: dict[str, str] | None = None
+    """Of the tasks it is about; see `ibcl.serve.lineage`. None for those that were there first."""
     changed: datetime | None = None
 
 
@@ -145,7 +147,7 @@ def _change(connection: Connection, changes: Sequence[Change]) -> list[Stored | 
         if made is None:
             now.pop(change.user, None)
         else:
-            made = Stored(made.weights, made.share_of_new_tasks, made.counts, moment)
+            made = replace(made, changed=moment)
             now[change.user] = made
         results.append(made)
     _write(connection, users, before, now)
@@ -175,6 +177,7 @@ def _write(
             "weights": json.dumps(stored.weights),
             "share_of_new_tasks": stored.share_of_new_tasks,
             "counts": None if stored.counts is None else json.dumps(stored.counts),
+            "identities": None if stored.identities is None else json.dumps(stored.identities),
             "changed": stored.changed,
         }
         if user in before:
@@ -197,6 +200,7 @@ def _read(connection: Connection, users: Sequence[str], lock: bool = False) -> d
                 json.loads(row.weights),
                 row.share_of_new_tasks,
                 None if row.counts is None else json.loads(row.counts),
+                None if row.identities is None else json.loads(row.identities),
                 _utc(row.changed),
             )
     return found

@@ -15,10 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from itertools import count
 from typing import Any
 
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from ibcl.serve.errors import Refusal, readable
+from ibcl.serve.database import away
+from ibcl.serve.errors import ApiError, readable
 from ibcl.serve.logs import report, report_fault
 from ibcl.serve.service import Service
 from ibcl.serve.settings import is_loopback
@@ -33,6 +36,14 @@ OPEN = frozenset({"/health", "/ready", "/", "/openapi.json"})
 """Paths that need no token, besides those of the page's files."""
 _FILES = "/page/"
 _BUCKETS = 10_000
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORWARDED = frozenset(
+    {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"x-forwarded-host", b"via"}
+)
+"""What proxies add: whoever asks through one is somewhere else, whatever address it has."""
+_IN_PROCESS = "testclient"
+"""In place of an address where no network is in between; a network only has numbers."""
 
 _GONE = 499
 """What other servers, too, write down for a caller who did not wait for the answer."""
@@ -120,27 +131,33 @@ class Protection:
             body = _Body(receive, self._body_limit, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
             await app(scope, body, answer)
-        except Refusal as refusal:
-            await answer.refuse(refusal)
+        except ApiError as error:
+            await answer.refuse(error)
         except HTTPException as error:
-            await answer.refuse(Refusal(error.status_code, error.detail))
+            await answer.refuse(ApiError(error.status_code, error.detail))
+        except (OperationalError, InterfaceError, PoolTimeout) as error:
+            # Of the database: it is away, or all connections to it are waiting.
+            report_fault(error, request=identity)
+            await answer.refuse(away())
         except ClientDisconnect:
             answer.status = _GONE
         except Exception as error:
             report_fault(error, request=identity)
             await answer.refuse(
-                Refusal(500, f"Something went wrong inside the service (request {identity}).")
+                ApiError(500, f"Something went wrong inside the service (request {identity}).")
             )
         self._count(scope, answer, time.perf_counter() - begin, identity)
 
     def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         client = scope.get("client")
-        address = client[0] if client else "local"
+        address = client[0] if client else "unknown"
         path = scope["path"]
         tokens = self._service.tokens
         caller: Caller | None
         if not tokens.required():
-            _check_host(headers.get(b"host", b"").decode("latin-1"))
+            _check_this_machine(address, headers)
+            if scope["method"] not in _READING:
+                _check_origin(headers)
             caller = Caller(address, None)
         elif path in OPEN or path.startswith(_FILES):
             caller = Caller(address, "")
@@ -149,9 +166,9 @@ class Protection:
             caller = tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
         # Also those who guess tokens are limited, by their address.
         if not self._limit.allows(caller.name if caller else address):
-            raise Refusal(429, "Too many requests; wait a second.", retry_after=1)
+            raise ApiError(429, "Too many requests; wait a second.", retry_after=1)
         if caller is None:
-            raise Refusal(401, "A valid token is needed: send 'Authorization: Bearer TOKEN'.")
+            raise ApiError(401, "A valid token is needed: send 'Authorization: Bearer TOKEN'.")
         return caller
 
     def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
@@ -174,11 +191,38 @@ def _route(scope: Scope) -> str:
     return str(getattr(scope.get("route"), "path", "other"))
 
 
-def _check_host(host: str) -> None:
-    """Refuse names that a web page elsewhere may have made to point here."""
+def _check_this_machine(address: str, headers: Mapping[bytes, bytes]) -> None:
+    """Let in without a token only who asks from this machine, by one of its own names."""
+    if address != _IN_PROCESS and not is_loopback(address):
+        raise ApiError(403, "Without tokens the service answers callers of this machine only.")
+    if _FORWARDED & headers.keys():
+        raise ApiError(403, "Without tokens the service answers nobody by way of a proxy.")
+    # A web page elsewhere may have made its own name point here.
+    host = headers.get(b"host", b"").decode("latin-1")
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     if name and name != "testserver" and not is_loopback(name):
-        raise Refusal(403, "Without tokens the service answers to localhost only.")
+        raise ApiError(403, "Without tokens the service answers to localhost only.")
+
+
+def _check_origin(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what a web page of another origin can have a browser send without asking first.
+
+    Such a page cannot send JSON, nor a token, nor say that it is the service's own.
+    """
+    origin = headers.get(b"origin")
+    own = (
+        headers.get(b"sec-fetch-site") == b"same-origin"
+        if origin is None
+        else origin.partition(b"://")[2] == headers.get(b"host")
+    )
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if own or (origin is None and kind == b"application/json"):
+        return
+    raise ApiError(
+        403,
+        "A change needs the content type application/json, or a token, or to come from a page of "
+        "the service itself.",
+    )
 
 
 class _Body:
@@ -216,14 +260,14 @@ class _Answer:
             message["headers"] = [*message.get("headers", []), *self._headers]
         await self._send(message)
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, error: ApiError) -> None:
         if self._started:
             return
-        body = json.dumps({"error": readable(refusal.sentence)}).encode()
+        body = json.dumps({"error": readable(error.sentence)}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if refusal.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % refusal.retry_after))
-        if refusal.status == 401:
+        if error.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after))
+        if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await self({"type": "http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

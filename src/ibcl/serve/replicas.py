@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from fastapi import FastAPI
 
-from ibcl.experiments.ray_engine import connect
+from ibcl.engines.ray import connect
 from ibcl.serve import database
 from ibcl.serve.app import create_app
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 from ibcl.serve.logs import report, report_fault, start_logging
-from ibcl.serve.process import listen
+from ibcl.serve.process import check_tokens, listen, settled
 from ibcl.serve.service import Service
-from ibcl.serve.settings import Settings, is_loopback
+from ibcl.serve.settings import Settings
 from ibcl.serve.tokens import Tokens
 from ibcl.serve.validation import Validation
 from ibcl.serve.versions import Versions
@@ -66,17 +66,13 @@ def run_replicas(settings: Settings, host: str, port: int, replicas: int, addres
     check_replicas(settings, replicas)
     # Other processes have other current folders.
     settings = replace(
-        settings,
+        settled(settings, host),
         knowledge_base=settings.knowledge_base.absolute(),
         data=settings.folder.absolute(),
     )
     engine = database.open_database(settings.database_url)
     try:
-        if not is_loopback(host) and not Tokens(engine).required():
-            raise ValueError(
-                f"Listening on {host} lets others ask, so callers need tokens: make one with "
-                "'ibcl token' first, or listen on 127.0.0.1"
-            )
+        check_tokens(Tokens(engine), host)
     finally:
         engine.dispose()
     # Loaded here first: errors show early, and replicas find version and validation rows kept.
@@ -173,5 +169,5 @@ class Follower(threading.Thread):
         if wanted != versions.pinned:
             try:
                 versions.activate(wanted)
-            except Refusal:
+            except ApiError:
                 report("version gone", version=wanted)

@@ -3,7 +3,8 @@ r"""Rows straight into a network's inputs, for tables whose meaning is certain.
 `ibcl.tabular.Schema` reads whole frames of any kind, and takes milliseconds for a frame of one row.
 What a service is asked for most, finite numbers and known kinds of text, needs a subtraction and a
 division a number: z = (x − c) / s, with the schema's own statistics and in its own order, so that
-the inputs are the same to the last bit. Whatever else a row holds is left to the schema.
+the inputs are the same to the last bit. Whatever else a row holds is left to the schema, in a frame
+whose values keep the types they came with: `rows_frame`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ibcl.tabular import CategoricalColumn, NumericColumn, Schema
+from ibcl.tabular import CategoricalColumn, DateColumn, NumericColumn, Schema
 
 # Far below what the schema refuses, in a sentence of its own.
 _LARGEST_INPUT = 1e6
 _NUMBERS = frozenset({int, float, type(None)})
-_WORDS = frozenset({str, type(None)})
+_WORDS = frozenset({str, int, float, bool, type(None)})
+
+
+def rows_frame(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    """Return rows of plain values as a frame in which no value changes by those beside it.
+
+    Examples
+    --------
+    >>> rows_frame(["a"], [(2**53 + 1,), (None,)]).loc[0, "a"] == 2**53 + 1
+    True
+    """
+    columns = zip(*rows, strict=True)
+    return pd.DataFrame(
+        {name: pd.Series(list(v), dtype=object) for name, v in zip(names, columns, strict=True)}
+    )
 
 
 class RowEncoder:
@@ -48,30 +65,49 @@ class RowEncoder:
         self._fill = np.array([column.fill for _, column in numeric])
         self._indicated = np.array([column.indicator for _, column in numeric], dtype=bool)
         self._categorical = [
-            (k, {text: place for place, text in enumerate(column.categories)}, column)
-            for k, column in columns
-            if isinstance(column, CategoricalColumn)
+            (k, column) for k, column in columns if isinstance(column, CategoricalColumn)
         ]
+        self._dates = [(k, column) for k, column in columns if isinstance(column, DateColumn)]
 
     def __call__(self, rows: Sequence[Sequence[Any]]) -> Tensor | None:
         """Return the inputs, None where it is better to ask the schema."""
         numbers = [[row[k] for k in self._numeric] for row in rows]
         if any(type(value) not in _NUMBERS for row in numbers for value in row):
             return None
-        values = np.array(numbers, dtype=np.float64).reshape(len(rows), len(self._numeric))
+        try:
+            values = np.array(numbers, dtype=np.float64).reshape(len(rows), len(self._numeric))
+        except OverflowError:
+            return None
         missing = np.isnan(values)
         scaled = (np.where(missing, self._fill, values) - self._centre) / self._scale
         if not (np.abs(scaled) <= _LARGEST_INPUT).all():
             return None
         blocks = [scaled, missing[:, self._indicated]]
-        for k, places, column in self._categorical:
-            words = [row[k] for row in rows]
-            if any(type(word) not in _WORDS for word in words):
+        for k, column in self._categorical:
+            places = self._places(k, column, rows)
+            if places is None:
                 return None
             encoded = np.zeros((len(rows), column.width))
-            for row, word in enumerate(words):
-                place = places.get(word, -1) if word is not None else column.width - 1
-                if place >= 0 and (word is not None or column.indicator):
-                    encoded[row, place] = 1
+            column.write(places, encoded)
             blocks.append(encoded)
+        for k, dates in self._dates:
+            try:
+                blocks.append(dates.encode(pd.Series([row[k] for row in rows], dtype=object)))
+            except ValueError:
+                return None
         return torch.as_tensor(np.concatenate(blocks, axis=1, dtype=np.float32))
+
+    @staticmethod
+    def _places(
+        k: int, column: CategoricalColumn, rows: Sequence[Sequence[Any]]
+    ) -> NDArray[np.intp] | None:
+        """Return where the values of a column stand among its categories, None where in doubt."""
+        words = [row[k] for row in rows]
+        if any(type(word) not in _WORDS for word in words):
+            return None
+        find = column.vocabulary.find
+        try:
+            places = [find(None if word != word else word, "column") for word in words]
+        except ValueError:
+            return None
+        return np.array(places, dtype=np.intp)

@@ -1,19 +1,12 @@
 r"""One version of a knowledge base, ready to predict for many users at once.
 
-Under routed evidence whose heads do not depend on the preference, a prediction is
-
-    p(y | x, w) = Σ_k w_k e_k(x) p_k(y | x) / Σ_k w_k e_k(x),
-
-so that e and p are computed once for the rows of all users, and a user costs K products. Other
-rules need a model a preference, which is made once and remembered for a while.
+Rows of all users become features together, once, and what no preference changes of their answers is
+computed once (`ibcl.predictive.Answers`); a user of routed evidence then costs K products.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,38 +14,18 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from torch import Tensor
 
 import ibcl
-from ibcl.serve.errors import Refusal
-from ibcl.serve.rows import RowEncoder
+from ibcl.conformal import label_sets
+from ibcl.model import Features
+from ibcl.predictive import Answers
+from ibcl.serve.errors import ApiError
+from ibcl.serve.rows import RowEncoder, rows_frame
 from ibcl.tabular import Schema
 
 Numbers = NDArray[np.float64]
 Row = Mapping[str, Any]
-
-_MODELS = 256
-"""Models remembered of one version."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything about some rows that no preference changes."""
-
-    inputs: Tensor
-    scores: Numbers | None
-    """log p_k(x) up to a term that all tasks share, of shape (rows, tasks), where routed."""
-    members: Numbers | None
-    """p_k(y | x), of shape (tasks, rows, columns), where routed with heads for all preferences."""
-
-    @property
-    def shares(self) -> Numbers | None:
-        """What the gate would give each task if all were as likely, of shape (rows, tasks)."""
-        if self.scores is None:
-            return None
-        shares = np.exp(self.scores - self.scores.max(1, keepdims=True))
-        return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
 class Served:
@@ -65,10 +38,8 @@ class Served:
     """
 
     def __init__(self, version: str, learner: ibcl.IBCL) -> None:
-        self.version, self.learner, self.view = version, learner, learner.view
-        self.tasks = self.view.knowledge.tasks
-        self._models: OrderedDict[bytes, ibcl.Model] = OrderedDict()
-        self._lock = threading.Lock()
+        self.version, self.learner, self.state = version, learner, learner.state
+        self.tasks = self.state.tasks
 
     def __repr__(self) -> str:
         return f"Served({self.version[:12]}, {', '.join(self.tasks)})"
@@ -76,30 +47,27 @@ class Served:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that a row must have; positions where they have none."""
-        names: tuple[str, ...] | None = getattr(self.view.encoder, "names", None)
+        names: tuple[str, ...] | None = getattr(self.state.encoder, "names", None)
         if names is not None:
             return names
-        specification = self.view.network.specification or {}
-        count = len(getattr(self.view.encoder, "columns", ())) or specification.get("inputs", 0)
+        specification = self.state.network.specification or {}
+        count = len(getattr(self.state.encoder, "columns", ())) or specification.get("inputs", 0)
         return tuple(str(position) for position in range(int(count)))
 
     @cached_property
     def classes(self) -> tuple[Any, ...] | None:
         """The user's classes in the order of their numbers, None for regression."""
-        if not self.view.answers.classification:
+        if not self.state.likelihood.classification:
             return None
-        if self.view.encoder is not None:
-            return self.view.encoder.classes
-        inputs = torch.zeros(1, len(self.columns))
-        return tuple(range(self.predict(self.prepare(inputs), self._uniform(1)).shape[1]))
-
-    def _uniform(self, rows: int) -> Numbers:
-        return np.full((rows, len(self.tasks)), 1 / len(self.tasks))
+        if self.state.encoder is not None:
+            return self.state.encoder.classes
+        return tuple(range(self.answers(torch.zeros(1, len(self.columns))).columns))
 
     def warm(self) -> None:
         """Compute what the first request would otherwise wait for."""
-        width = getattr(self.view.encoder, "width", len(self.columns))
-        self.predict(self.prepare(torch.zeros(1, width)), self._uniform(1))
+        width = getattr(self.state.encoder, "width", len(self.columns))
+        uniform = np.full((1, len(self.tasks)), 1 / len(self.tasks))
+        self.predict(self.answers(torch.zeros(1, width)), uniform)
         _ = self.classes
 
     def _values(self, rows: Sequence[Row]) -> list[list[Any]]:
@@ -109,28 +77,23 @@ class Served:
             return [[row[name] for name in columns] for row in rows]
         except KeyError as error:
             position = next(k for k, row in enumerate(rows) if error.args[0] not in row)
-            raise Refusal(
-                409,
+            raise ApiError(
+                422,
                 f"Row {position + 1} lacks the column {error.args[0]!r}; the columns are "
                 f"{', '.join(columns)}.",
             ) from None
 
-    def table(self, rows: Sequence[Row]) -> Any:
-        """Return rows by name as what the learner takes: a frame, or an array without names."""
-        return self._table(self._values(rows))
-
     def _table(self, values: list[list[Any]]) -> Any:
-        if getattr(self.view.encoder, "names", None) is not None:
-            columns = zip(*values, strict=True)
-            return pd.DataFrame(dict(zip(self.columns, columns, strict=True)))
+        if getattr(self.state.encoder, "names", None) is not None:
+            return rows_frame(self.columns, values)
         if any(isinstance(value, str) for row in values for value in row):
-            raise Refusal(409, "The columns of this knowledge base must be numbers.")
+            raise ApiError(409, "The columns of this knowledge base must be numbers.")
         return np.array(values, dtype=np.float64)
 
     @cached_property
     def _row_encoder(self) -> RowEncoder | None:
-        encoder = self.view.encoder
-        if isinstance(encoder, Schema) and self.view.task_incremental is None:
+        encoder = self.state.encoder
+        if isinstance(encoder, Schema) and self.state.settings.task_incremental is None:
             return RowEncoder(encoder)
         return None
 
@@ -139,135 +102,105 @@ class Served:
         values = self._values(rows)
         inputs = None if self._row_encoder is None else self._row_encoder(values)
         if inputs is not None:
-            return inputs.to(self.view.network.device)
+            return inputs.to(self.state.network.device)
         try:
-            inputs = self.view.encode(self._table(values))
+            inputs = self.state.inputs(self._table(values))
         except (ValueError, TypeError) as error:
-            raise Refusal(409, str(error)) from None
+            raise ApiError(409, str(error)) from None
         if not bool(torch.isfinite(inputs).all()):
-            raise Refusal(409, "A row holds a number that is missing or too large.")
+            raise ApiError(409, "A row holds a number that is missing or too large.")
         return inputs
 
     def labels(self, labels: Sequence[Any]) -> Tensor:
         """Turn labels into class numbers, or scaled targets; unknown ones are refused."""
         try:
-            if self.view.encoder is not None:
-                return self.view.encoder.labels(pd.Series(list(labels)))
+            if self.state.encoder is not None:
+                return self.state.encoder.labels(pd.Series(list(labels)))
             values = torch.as_tensor([float(label) for label in labels])
         except (ValueError, TypeError) as error:
-            raise Refusal(409, str(error)) from None
+            raise ApiError(409, str(error)) from None
         if self.classes is None:
             return values
         if not bool(torch.isin(values, torch.arange(len(self.classes))).all()):
-            raise Refusal(409, f"Labels must be whole numbers from 0 to {len(self.classes) - 1}.")
+            raise ApiError(409, f"Labels must be whole numbers from 0 to {len(self.classes) - 1}.")
         return values.long()
 
     @property
-    def shared_heads(self) -> bool:
-        """Tell whether all preferences share their heads, so that a user costs K products."""
-        rule = self.view.pooling
-        return isinstance(rule, ibcl.Routed) and rule.heads == "uniform"
+    def shares_parameters(self) -> bool:
+        """Whether all preferences share their parameters, so that none costs any computation."""
+        return self.state.predictives.shares_parameters
 
-    def prepare(self, inputs: Tensor) -> Prepared:
+    def answers(self, inputs: Tensor) -> Answers:
         """Compute what predictions for any preference need."""
-        if not isinstance(self.view.pooling, ibcl.Routed):
-            return Prepared(inputs, None, None)
-        members = self.view.task_means(inputs).numpy() if self.shared_heads else None
-        return Prepared(inputs, self._scores(inputs), members)
+        return self.state.predictives.answers(self.state.network.features(inputs))
 
-    def _scores(self, inputs: Tensor) -> Numbers:
-        """Log p_k(x) up to a term that all tasks share, of shape (rows, tasks)."""
-        return self.view.input_scores(inputs).numpy()
-
-    def predict(self, prepared: Prepared, weights: Numbers) -> Numbers:
+    def predict(self, answers: Answers, weights: Numbers) -> Numbers:
         """Return probabilities (or expected values), of shape (rows, columns).
 
         Parameters
         ----------
         weights
-            A preference a row, of shape (rows, tasks).
+            One preference per row, of shape (rows, tasks).
         """
-        result = np.empty((len(weights), 0))
-        alone = (weights > 0).sum(1) == 1
-        mixed = prepared.members is not None and not alone.all()
-        if mixed:
-            assert prepared.members is not None
-            assert prepared.scores is not None
-            with np.errstate(divide="ignore"):
-                shares = softmax(prepared.scores + np.log(weights), axis=1)
-            result = np.einsum("nk,knc->nc", shares, prepared.members)
-        # Where all weight is on one task, or the rule has no heads for all, a model of its own.
-        rest = alone if mixed else np.ones(len(weights), dtype=bool)
-        if rest.any():
-            result = self._by_model(prepared.inputs, weights, rest, result)
-        return result
+        return answers.paired(torch.as_tensor(weights)).cpu().numpy()
 
-    def _by_model(
-        self, inputs: Tensor, weights: Numbers, rows: NDArray[np.bool_], result: Numbers
-    ) -> Numbers:
-        """Predict some rows preference by preference, into a copy of a result."""
-        positions = np.flatnonzero(rows)
-        unique, which = np.unique(weights[positions], axis=0, return_inverse=True)
-        for number, preference in enumerate(unique):
-            chosen = positions[which.reshape(-1) == number]
-            means = self.model(preference).predictor.means(inputs[chosen])[0].double().numpy()
-            if not result.shape[1]:
-                result = np.empty((len(weights), means.shape[1]))
-            result[chosen] = means
-        return result
+    def shares(self, answers: Answers) -> Numbers | None:
+        """What the gate would give each task if all were as likely, of shape (rows, tasks)."""
+        densities = answers.densities
+        return None if densities is None else torch.softmax(densities, 1).cpu().numpy()
 
     def decide(self, means: Numbers) -> list[Any]:
         """Return predictions as the user's classes or values."""
-        decision = self.view.answers.decide(torch.as_tensor(means))
-        if self.view.encoder is not None:
-            decided: list[Any] = self.view.encoder.decode(decision).tolist()
+        decision = self.state.likelihood.decide(torch.as_tensor(means))
+        if self.state.encoder is not None:
+            decided: list[Any] = self.state.encoder.decode(decision).tolist()
             return decided
         plain: list[Any] = decision.tolist()
         return plain
 
     def model(self, preference: Numbers) -> ibcl.Model:
         """Return the model of a preference in the order of the tasks."""
-        key = preference.tobytes()
-        with self._lock:
-            found = self._models.get(key)
-            if found is not None:
-                self._models.move_to_end(key)
-                return found
-        made = self.learner.model(preference)
-        with self._lock:
-            self._models[key] = made
-            while len(self._models) > _MODELS:
-                self._models.popitem(last=False)
-        return made
+        return self.learner.model(preference)
 
-    def log_likelihood(self, inputs: Tensor, labels: Tensor | None) -> Numbers:
-        r"""Return log L_ik = log p_k(x_i) + log p_k(y_i | x_i), of shape (rows, tasks)."""
-        features = self.view.network.features(inputs).double()
+    def log_densities(self, inputs: Tensor, labels: Tensor | None) -> Numbers:
+        r"""Return log p_k(x_i) + log p_k(y_i | x_i), of shape (rows, tasks)."""
         try:
-            result = self._scores(features)
+            found = self.state.log_densities(self.state.network.features(inputs), labels)
         except ValueError as error:
-            raise Refusal(409, str(error)) from None
-        if labels is not None:
-            result = result + self.view.label_scores(inputs, labels).numpy()
-        return result
+            raise ApiError(409, str(error)) from None
+        return found.cpu().numpy()
 
-    def bounds(self, model: ibcl.Model, rows: Sequence[Row]) -> tuple[Numbers, Numbers]:
+    def features(self, rows: Sequence[Row]) -> Features:
+        """Turn rows by name into φ, for the methods of a model."""
+        return Features(self.state.network.features(self.encode(rows)), None)
+
+    def bounds(self, model: ibcl.Model, rows: Features) -> tuple[Numbers, Numbers]:
         """Return lower and upper probabilities (or expected values) over the credal set."""
-        lower, upper = model.credal_bounds(self.table(rows))
+        lower, upper = model.credal_bounds(rows)
         return _matrix(lower), _matrix(upper)
 
-    def uncertainty(self, model: ibcl.Model, rows: Sequence[Row]) -> dict[str, Numbers]:
+    def sets(self, model: ibcl.Model, rows: Features, coverage: float) -> list[list[Any]]:
+        """Return the classes in each row's prediction set, or the ends of its interval."""
+        try:
+            if self.classes is None:
+                ends: list[list[Any]] = model.predict_interval(rows, 1 - coverage).tolist()
+                return ends
+            members = model.predict_set(rows, 1 - coverage)
+        except ValueError as error:
+            raise ApiError(409, str(error)) from None
+        return [list(each) for each in label_sets(members, self.classes)]
+
+    def uncertainty(self, model: ibcl.Model, rows: Features) -> dict[str, Numbers]:
         """Return the uncertainty of every row and its two parts."""
-        parts = model.uncertainty(self.table(rows))
+        parts = model.uncertainty(rows)
         return {name: np.asarray(part, np.float64) for name, part in parts._asdict().items()}
 
-    def routing(self, model: ibcl.Model, rows: Sequence[Row]) -> tuple[Numbers, Numbers]:
+    def routing(self, model: ibcl.Model, rows: Features) -> tuple[Numbers, Numbers]:
         """Return every task's share in the prediction of a row, and the row's novelty."""
-        table = self.table(rows)
         try:
-            shares, novelty = model.routing(table), model.novelty(table)
+            shares, novelty = model.routing(rows), model.novelty(rows)
         except ValueError as error:
-            raise Refusal(409, str(error)) from None
+            raise ApiError(409, str(error)) from None
         return np.asarray(shares, np.float64), np.asarray(novelty, np.float64)
 
 

@@ -26,8 +26,19 @@ class Settings:
         Folder of the service's own: its database and the versions it keeps.
     database
         SQLAlchemy URL or file name; a SQLite file in the data folder without one.
+    tokens_required
+        True where every caller needs a token; without it, those of this machine need none until
+        there is a first token. Settled when the service starts, by the address it listens on.
     body_limit
         Bytes of the largest body of a request.
+    head_limit, header_count
+        Bytes of the largest request line and headers together, and how many headers there may be.
+    receive_seconds
+        Seconds that a whole request may take to arrive.
+    drain_seconds
+        Seconds that requests under way have to finish in once the service is told to stop.
+    largest_request
+        Rows times tasks of one request at most: what its memory grows with.
     rate
         Requests a second that one caller may make on average; 0 for no limit.
     versions
@@ -54,7 +65,13 @@ class Settings:
     knowledge_base: Path
     data: Path | None = None
     database: str | None = None
+    tokens_required: bool = False
     body_limit: int = 4 * 2**20
+    head_limit: int = 32 * 2**10
+    header_count: int = 100
+    receive_seconds: float = 30.0
+    drain_seconds: float = 10.0
+    largest_request: int = 1_000_000
     rate: float = 0.0
     versions: int = 5
     share_of_new_tasks: float = 0.0
@@ -75,6 +92,16 @@ class Settings:
                 "The share of new tasks must be at least 0 and below 1, not "
                 f"{self.share_of_new_tasks}."
             )
+        for name in (
+            "body_limit",
+            "head_limit",
+            "header_count",
+            "receive_seconds",
+            "drain_seconds",
+            "largest_request",
+        ):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
         if self.versions < 1:
             raise ValueError(f"At least 1 version must be kept, not {self.versions}.")
 
@@ -124,10 +151,14 @@ def is_loopback(host: str) -> bool:
     --------
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
+    >>> is_loopback("::ffff:127.0.0.1"), is_loopback("::ffff:192.0.2.1")
+    (True, False)
     """
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

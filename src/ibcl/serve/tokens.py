@@ -49,6 +49,11 @@ class TokenFacts(NamedTuple):
 class Tokens:
     """All tokens of a service.
 
+    Parameters
+    ----------
+    required
+        True where callers need a token even while there is none, so that nobody gets in.
+
     Examples
     --------
     >>> import tempfile
@@ -60,8 +65,8 @@ class Tokens:
     (True, False, None)
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, required: bool = False) -> None:
+        self._engine, self._required = engine, required
         self._known: dict[str, tuple[str, str | None]] = {}
         self.refresh()
 
@@ -93,8 +98,8 @@ class Tokens:
             return [TokenFacts(*row) for row in connection.execute(query)]
 
     def required(self) -> bool:
-        """Tell whether there is any token, so that callers must show one."""
-        return bool(self._known)
+        """Tell whether callers must show a token; once they must, revoking tokens opens nothing."""
+        return self._required
 
     def caller(self, token: str) -> Caller | None:
         """Return whose token this is, None where it is nobody's."""
@@ -111,6 +116,7 @@ class Tokens:
         with self._engine.execution_options(reads_only=True).connect() as connection:
             rows = connection.execute(select(table.c.id, table.c.digest, table.c.user)).all()
         self._known = {row.id: (row.digest, row.user) for row in rows}
+        self._required = self._required or bool(rows)
 
 
 def _digest(secret: str) -> str:

@@ -18,13 +18,15 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ibcl.serve.errors import Refusal
-from ibcl.serve.served import Numbers, Prepared, Served
+from ibcl.predictive import Answers
+from ibcl.serve.errors import ApiError
+from ibcl.serve.served import Numbers, Served
 from ibcl.serve.settings import Settings
+from ibcl.tabular import read_csv
 
 LABEL = "(label)"
 LARGEST_TABLE = 400
-"""Rows of a task that models are measured on; a random sample of more."""
+"""Rows of a task that models are measured on; a random sample of more, fewer for many tasks."""
 EXAMPLES, MOST_EXAMPLES = 4, 20
 """Rows of a task that the explorer shows, and of all tasks."""
 FRONT_STEPS = 21
@@ -37,7 +39,7 @@ class Measured:
 
     tasks: tuple[str, ...]
     """Those with rows, in order of learning."""
-    prepared: Prepared
+    answers: Answers
     labels: NDArray[Any]
     ends: tuple[int, ...]
     frames: tuple[pd.DataFrame, ...]
@@ -52,6 +54,7 @@ class Validation:
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.folder / "validation"
+        self._largest = settings.largest_request
         self._lock = threading.Lock()
         self._measured: dict[str, tuple[Any, Measured]] = {}
         for task, path in settings.validation.items():
@@ -83,7 +86,7 @@ class Validation:
         with self._lock:
             found = self._measured.get(served.version)
             if found is None or found[0] != signature:
-                found = signature, _measure(served, paths)
+                found = signature, _measure(served, paths, self._largest)
                 self._measured = {**dict(list(self._measured.items())[-3:]), served.version: found}
             return found[1]
 
@@ -95,7 +98,7 @@ class Validation:
         result: dict[str, list[float]] = {task: [] for task in measured.tasks}
         for preference in preferences:
             weights = np.broadcast_to(preference, (len(measured.labels), len(preference)))
-            means = served.predict(measured.prepared, weights)
+            means = served.predict(measured.answers, weights)
             parts = zip(
                 measured.tasks,
                 measured.by_task(means),
@@ -110,7 +113,7 @@ class Validation:
         """Return the scores of models between two tasks, and of every task's own model."""
         for task in (first, second):
             if task not in served.tasks:
-                raise Refusal(404, "The front is drawn between two tasks of the knowledge base.")
+                raise ApiError(404, "The front is drawn between two tasks of the knowledge base.")
         count = len(served.tasks)
         steps = np.linspace(0, 1, FRONT_STEPS)
         between = np.zeros((FRONT_STEPS, count))
@@ -142,18 +145,19 @@ class Validation:
         return {t: len(f) for t, f in zip(measured.tasks, measured.frames, strict=True)}
 
 
-def _measure(served: Served, paths: dict[str, Path]) -> Measured:
+def _measure(served: Served, paths: dict[str, Path], largest: int) -> Measured:
     frames = []
+    rows_of_task = min(LARGEST_TABLE, max(1, largest // (len(paths) * len(served.tasks))))
     for path in paths.values():
         frame = pd.read_parquet(path)
-        if len(frame) > LARGEST_TABLE:
-            frame = frame.sample(LARGEST_TABLE, random_state=0)
+        if len(frame) > rows_of_task:
+            frame = frame.sample(rows_of_task, random_state=0)
         frames.append(frame.reset_index(drop=True))
     rows = [row for frame in frames for row in _rows(frame, served.columns)]
     labels = served.labels([row.pop(LABEL) for row in rows])
-    prepared = served.prepare(served.encode(rows))
+    answers = served.answers(served.encode(rows))
     ends = tuple(np.cumsum([len(frame) for frame in frames]).tolist())
-    return Measured(tuple(paths), prepared, labels.numpy(), ends, tuple(frames))
+    return Measured(tuple(paths), answers, labels.numpy(), ends, tuple(frames))
 
 
 def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -183,7 +187,7 @@ def _score(served: Served, means: Numbers, truth: NDArray[Any]) -> float:
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise ValueError(f"{path} is not a file that exists")
-    frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    frame = pd.read_parquet(path) if path.suffix == ".parquet" else read_csv(path)
     frame.columns = frame.columns.map(str)
     if frame.empty:
         raise ValueError(f"{path} has no rows")

@@ -15,13 +15,13 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ibcl
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 from ibcl.serve.served import Served
 
 MANIFEST = "manifest.json"
@@ -58,6 +58,8 @@ class Versions:
         Version to stay with, None to follow the newest.
     report
         Called with an event and its details as versions come and go.
+    record
+        Called with the name and the tasks of every version before it is used, the oldest first.
     """
 
     def __init__(
@@ -67,20 +69,25 @@ class Versions:
         limit: int,
         pinned: str | None = None,
         report: Callable[..., Any] = lambda *_, **__: None,
+        record: Callable[[str, Sequence[str]], None] = lambda *_: None,
     ) -> None:
         self._folder, self._kept, self._limit, self._report = folder, kept, limit, report
+        self._record = record
         self._lock = threading.RLock()
         self._loaded: OrderedDict[str, Served] = OrderedDict()
         self._seen: tuple[int, ...] | None = None
         self._pinned: str | None = None
         kept.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
+        for path in self._paths():
+            record(path.name, _tasks(path))
         self._newest = self._adopt()
+        record(self._newest.version, self._newest.tasks)
         self._active = self._newest
         if pinned is not None:
             try:
                 self.activate(pinned)
-            except Refusal:
+            except ApiError:
                 report("version gone", version=pinned)
 
     @property
@@ -107,6 +114,12 @@ class Versions:
             self._report("version refused", reason=str(error))
             self._seen = signature
             return False
+        try:
+            self._record(served.version, served.tasks)
+        except BaseException:
+            # To be looked at again, once it can be written down.
+            self._seen = None
+            raise
         with self._lock:
             changed = served.version != self._newest.version
             self._newest = served
@@ -129,7 +142,8 @@ class Versions:
             if name in self._loaded:
                 self._loaded.move_to_end(name)
                 return self._loaded[name]
-            served = _load(self._kept / name, name)
+            served = load(self._kept / name, name)
+            self._record(served.version, served.tasks)
             self._loaded[name] = served
             while len(self._loaded) > _LOADED:
                 self._loaded.popitem(last=False)
@@ -162,7 +176,7 @@ class Versions:
         with self._lock:
             name = self._full_name(version)
             if name in (self._active.version, self._newest.version):
-                raise Refusal(
+                raise ApiError(
                     409, "The active and the newest version cannot be removed; activate another."
                 )
             self._loaded.pop(name, None)
@@ -172,7 +186,7 @@ class Versions:
         names = [path.name for path in self._paths()]
         matches = [name for name in names if name.startswith(version)]
         if len(version) < _SHORTEST or len(matches) != 1:
-            raise Refusal(404, "No version of that name is kept; GET /v1/versions lists them.")
+            raise ApiError(404, "No version of that name is kept; GET /v1/versions lists them.")
         return matches[0]
 
     def _paths(self) -> list[Path]:
@@ -212,7 +226,7 @@ class Versions:
             signature = self._signature()
             try:
                 name = self._keep()
-                served = _load(self._kept / name, name)
+                served = load(self._kept / name, name)
             except (ValueError, OSError):
                 # A writer may have replaced the manifest, and removed files, since it was read.
                 if self._signature() != signature and attempt < _ATTEMPTS - 1:
@@ -252,7 +266,7 @@ class Versions:
             except OSError:
                 shutil.copyfile(source, copy)
         (partial / MANIFEST).write_bytes(manifest)
-        _load(partial, target.name)
+        load(partial, target.name)
         try:
             partial.rename(target)
         except OSError:
@@ -262,7 +276,8 @@ class Versions:
         return target.name
 
 
-def _load(folder: Path, name: str) -> Served:
+def load(folder: Path, name: str) -> Served:
+    """Load a version, ready to answer at once."""
     learner = ibcl.load(folder)
     if not learner.tasks:
         raise ValueError("The knowledge base has learnt no task yet; learn one before serving it")

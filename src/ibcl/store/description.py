@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -16,22 +17,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ibcl import networks
+from ibcl import cards, networks
 from ibcl.encoding import ENCODERS, Encoder, encoder_of
+from ibcl.experts import EXPERTS, Expert, expert_of
 from ibcl.gaussians import Gaussian
 from ibcl.inference import METHODS, Inference
-from ibcl.knowledge import KnowledgeBase, TaskRecord
+from ibcl.knowledge import PARTS as KINDS
+from ibcl.knowledge import KnowledgeBase, Part, Parts, TaskRecord, scaled
 from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.likelihoods import from_description as likelihood_of
-from ibcl.moments import Moments
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import Routed
-from ibcl.snapshot import Snapshot
+from ibcl.routing import Moments
+from ibcl.state import State
 from ibcl.store import posteriors
 from ibcl.store.files import StoreError, check, file_name, sha256
 from ibcl.store.manifest import (
     MOMENTS,
     NETWORK,
+    PARTS,
     POSTERIORS,
     FileEntry,
     InferenceEntry,
@@ -41,7 +44,7 @@ from ibcl.store.manifest import (
     TaskEntry,
     one_sentence,
 )
-from ibcl.store.storage import Storage
+from ibcl.store.storage import Readable
 
 
 class NamedFile(NamedTuple):
@@ -52,16 +55,32 @@ class NamedFile(NamedTuple):
     contents: Callable[[], bytes]
 
 
-def digest(snapshot: Snapshot) -> str:
+def digest(state: State, metadata: Mapping[str, Any]) -> str:
     """Return the revision that saving this exactly would give the folder."""
-    return describe(snapshot, posteriors.EXACT)[0].checksum
+    return describe(state, metadata, posteriors.EXACT)[0].checksum
 
 
-def describe(snapshot: Snapshot, storage: str) -> tuple[Manifest, tuple[NamedFile, ...]]:
+def provenance(state: State, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Say where a model made from this comes from."""
+    rule = state.rule
+    return {
+        "pooling": None if rule is None else rule.name,
+        "task_incremental": state.settings.task_incremental,
+        "knowledge": digest(state, metadata),
+        "metadata": metadata,
+        "samples": {record.name: record.samples for record in state.knowledge.records},
+        "settings": {name: cards.text(it) for name, it in cards.settings(state).items()},
+        "choices": dict(state.reasons),
+    }
+
+
+def describe(
+    state: State, metadata: Mapping[str, Any], storage: str
+) -> tuple[Manifest, tuple[NamedFile, ...]]:
     """Return the manifest of what a learner is at one moment, and the files it names."""
-    view, given = snapshot.view, snapshot.given
-    knowledge, network = view.knowledge, view.network
-    learnt = bool(knowledge.records)
+    given, settings = state.given, state.settings
+    knowledge, network = state.knowledge, state.network
+    learnt = state.learnt
     gaussians, encodings = _encoded(knowledge, storage)
     settled = learnt or given.priors is not None
     count = len(knowledge.priors)
@@ -73,10 +92,16 @@ def describe(snapshot: Snapshot, storage: str) -> tuple[Manifest, tuple[NamedFil
     if network.frozen_state:
         frozen = _file(NETWORK, network.frozen_state)
         files.append(frozen)
-    kept = [None if m is None else _file(MOMENTS, m.tensors()) for m in knowledge.moments]
+    kept = [None if moments is None else _moments_file(moments) for moments in knowledge.moments]
     files += [file for file in kept if file is not None]
-    pooled = learnt or given.pooling is not None
-    rule = view.pooling
+    parts = [
+        {kind: _contents(PARTS, part.encode()) for kind, part in of_task.items()}
+        for of_task in knowledge.parts
+    ]
+    files += [file for of_task in parts for file in of_task.values()]
+    # Before the first task, what is open is not settled by what it would become.
+    rule = state.rule if learnt or given.pooling is not None else None
+    inference = state.inference if learnt else given.inference
     try:
         manifest = Manifest(
             version=version("ibcl"),
@@ -86,27 +111,30 @@ def describe(snapshot: Snapshot, storage: str) -> tuple[Manifest, tuple[NamedFil
                 dimension=network.dimension,
                 frozen=None if frozen is None else frozen.entry,
             ),
-            inference=None
-            if snapshot.inference is None
-            else describe_inference(snapshot.inference),
-            likelihood=describe_likelihood(view.likelihood or given.likelihood),
-            pooling=view.pooling_name if pooled else None,
-            pooling_settings=rule.settings() if pooled and isinstance(rule, Routed) else {},
+            inference=None if inference is None else describe_inference(inference),
+            likelihood=describe_likelihood(settings.likelihood if learnt else given.likelihood),
+            pooling=None if rule is None else rule.name,
+            pooling_settings={} if rule is None else rule.settings(),
             d=float(knowledge.d) if learnt or given.d is not None else None,
-            alpha=float(view.alpha),
-            seed=int(view.seed),
-            continual=knowledge.continual if learnt else given.continual,
-            task_incremental=view.task_incremental,
-            encoder=describe_encoder(view.encoder),
+            alpha=float(settings.alpha),
+            seed=int(settings.seed),
+            independent=knowledge.independent if learnt else given.independent,
+            task_incremental=settings.task_incremental,
+            calibration=None if settings.calibration is None else float(settings.calibration),
+            expert=describe_expert(settings.expert),
+            encoder=describe_encoder(state.encoder),
             storage=storage,
             priors=tuple(e.entry for e in encodings[:count]) if settled else None,
             posteriors=tuple(encoding.entry for encoding in encodings[count:]),
             moments=tuple(None if file is None else file.entry for file in kept)
             if any(kept)
             else (),
+            parts=tuple({kind: file.entry for kind, file in each.items()} for each in parts)
+            if any(parts)
+            else (),
             tasks=tuple(TaskEntry(**dataclasses.asdict(record)) for record in knowledge.records),
-            metadata=snapshot.metadata,
-            choices=snapshot.choices,
+            metadata=dict(metadata),
+            choices=dict(state.reasons) if learnt else {},
         )
         manifest.encode()
     except ValidationError as error:
@@ -124,53 +152,108 @@ def _encoded(
     encodings = [posteriors.encode(prior) for prior in knowledge.priors]
     for posterior, base in zip(knowledge.stored, learnt_from(knowledge.records), strict=True):
         position = place(base, len(knowledge.priors))
-        before = encodings[position].entry.sha256, gaussians[position]
+        before = encodings[position].entry.sha256, scaled(gaussians[position], base.scale)
         encodings.append(posteriors.encode(posterior, storage, before))
     return gaussians, encodings
 
 
 def _file(subfolder: str, tensors: Mapping[str, Tensor]) -> NamedFile:
     """Tensors as a file named by its contents."""
-    data = save({name: value.cpu().clone() for name, value in tensors.items()})
-    return NamedFile(subfolder, FileEntry(sha256=sha256(data), bytes=len(data)), lambda: data)
-
-
-def read_moments(
-    folder: Storage, manifest: Manifest, network: FlatNetwork
-) -> tuple[Moments | None, ...]:
-    """Read each task's moments, where it has any, for this network's features and device."""
-    return tuple(
-        None if entry is None else _moments(folder, entry, network.columns).to(network.device)
-        for entry in manifest.moments or (None,) * len(manifest.tasks)
+    return _contents(
+        subfolder, save({name: value.cpu().clone() for name, value in tensors.items()})
     )
 
 
-def _moments(folder: Storage, entry: FileEntry, columns: int | None) -> Moments:
-    name = file_name(MOMENTS, entry.sha256)
+def _contents(subfolder: str, data: bytes) -> NamedFile:
+    """Bytes as a file named by its contents."""
+    return NamedFile(subfolder, FileEntry(sha256=sha256(data), bytes=len(data)), lambda: data)
+
+
+def read_parts(folder: Readable, manifest: Manifest) -> tuple[Parts, ...]:
+    """Read what else each task keeps."""
+    return tuple(
+        {kind: _part(folder, kind, entry) for kind, entry in of_task.items()}
+        for of_task in manifest.parts or ({},) * len(manifest.tasks)
+    )
+
+
+def _part(folder: Readable, kind: str, entry: FileEntry) -> Part:
+    name = file_name(PARTS, entry.sha256)
+    if kind not in KINDS:
+        raise StoreError(
+            f"{folder} keeps {kind!r} with its tasks, which this version of ibcl does not know; "
+            "import the module that registers it."
+        )
     data = check(folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}")
     try:
-        return Moments.from_tensors(load(data), columns)
+        return KINDS[kind].decode(data)
     except (ValueError, RuntimeError, SafetensorError) as error:
         raise StoreError(f"{folder}/{name} is not valid: {str(error).rstrip('.')}.") from None
 
 
-def learnt_from(records: Sequence[TaskRecord]) -> list[tuple[int | None, int]]:
-    """For each stored posterior, the position of the one it was learnt from, and its prior's index.
+# Moments never change, so their file is made once: saving a task encodes that task only.
+_MOMENTS: WeakKeyDictionary[Moments, FileEntry] = WeakKeyDictionary()
 
-    The position is None where it was learnt from the initial prior of that index.
-    """
+
+def _moments_file(moments: Moments) -> NamedFile:
+    """Moments as a file, whose bytes are made again where they are needed."""
+    if moments not in _MOMENTS:
+        _MOMENTS[moments] = _file(MOMENTS, moments.tensors()).entry
+    return NamedFile(
+        MOMENTS, _MOMENTS[moments], lambda: _file(MOMENTS, moments.tensors()).contents()
+    )
+
+
+def read_moments(
+    folder: Readable, manifest: Manifest, network: FlatNetwork
+) -> tuple[Moments | None, ...]:
+    """Read each task's moments, where it has any, for this network's features and device."""
+    columns = network.columns
+    return tuple(
+        None if entry is None else _moments(folder, entry, columns, network.device)
+        for entry in manifest.moments or (None,) * len(manifest.tasks)
+    )
+
+
+def _moments(
+    folder: Readable, entry: FileEntry, columns: int | None, device: torch.device
+) -> Moments:
+    name = file_name(MOMENTS, entry.sha256)
+    data = check(folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}")
+    try:
+        moments = Moments.from_tensors(load(data), columns)
+    except (ValueError, RuntimeError, SafetensorError) as error:
+        raise StoreError(f"{folder}/{name} is not valid: {str(error).rstrip('.')}.") from None
+    if moments.counts.device != device:
+        moments = moments.to(device)
+    _MOMENTS[moments] = entry
+    return moments
+
+
+class LearntFrom(NamedTuple):
+    """What a stored posterior was learnt from."""
+
+    position: int | None
+    """Of another stored posterior; None where it was an initial prior."""
+    prior: int
+    """Number of that prior."""
+    scale: float | None
+    """That its task multiplied the prior by."""
+
+
+def learnt_from(records: Sequence[TaskRecord]) -> list[LearntFrom]:
+    """For each stored posterior, what it was learnt from."""
     return [
-        (prior, index)
+        LearntFrom(prior, index, record.scale if prior is None else None)
         for record in records
         for index, (prior, pointer) in enumerate(zip(record.priors, record.pointers, strict=True))
         if not pointer
     ]
 
 
-def place(base: tuple[int | None, int], priors: int) -> int:
+def place(base: LearntFrom, priors: int) -> int:
     """Where that is in the list of all priors and then all posteriors."""
-    position, index = base
-    return index if position is None else priors + position
+    return base.prior if base.position is None else priors + base.position
 
 
 def describe_inference(inference: Inference) -> InferenceEntry:
@@ -203,7 +286,7 @@ def describe_likelihood(likelihood: str | Likelihood) -> LikelihoodEntry:
 
 def restore_likelihood(entry: LikelihoodEntry) -> str | Likelihood:
     """Return the likelihood of a manifest; a name alone where it is still to be settled."""
-    settings = entry.settings if entry.noise is None else {"noise": entry.noise}
+    settings = entry.settings
     if entry.name == "auto":
         return entry.name
     known = LIKELIHOODS.get(entry.name)
@@ -213,6 +296,27 @@ def restore_likelihood(entry: LikelihoodEntry) -> str | Likelihood:
     if open_settings and not settings:
         return entry.name
     return likelihood_of({"name": entry.name, **settings})
+
+
+def describe_expert(expert: Expert | None) -> dict[str, Any] | None:
+    """Return an expert as plain JSON, with its name; refuse one that could not be rebuilt."""
+    if expert is None:
+        return None
+    if expert.name not in EXPERTS:
+        raise StoreError(
+            f"An expert of the name {expert.name!r} cannot be saved: add it to "
+            "ibcl.experts.EXPERTS."
+        )
+    return {"name": expert.name, "description": expert.description()}
+
+
+def restore_expert(entry: Mapping[str, Any] | None) -> Expert | None:
+    """Return the expert of a manifest."""
+    if entry is None:
+        return None
+    if set(entry) != {"name", "description"} or not isinstance(entry["name"], str):
+        raise ValueError("an expert needs a name and a description")
+    return expert_of(entry["name"]).from_description(entry["description"])
 
 
 def describe_encoder(encoder: Encoder | None) -> dict[str, Any] | None:
@@ -234,25 +338,6 @@ def restore_encoder(entry: Mapping[str, Any] | None) -> Encoder | None:
     if set(entry) != {"kind", "description"} or not isinstance(entry["kind"], str):
         raise ValueError("the encoder is not described by kind and description")
     return encoder_of(entry["kind"], entry["description"])
-
-
-def restore_pooling(name: str | None, settings: Mapping[str, Any]) -> str | Routed | None:
-    """Return a pooling rule as `IBCL` takes it."""
-    if not settings:
-        return name
-    if name != Routed.name:
-        raise ValueError(f"The pooling rule {name!r} has no settings.")
-    fields = {field.name for field in dataclasses.fields(Routed)}
-    unknown = sorted(set(settings) - fields)
-    if unknown:
-        raise ValueError(f"The pooling rule 'routed' has no setting {unknown[0]!r}.")
-    hints = typing.get_type_hints(Routed)
-    for key, value in settings.items():
-        try:
-            TypeAdapter(hints[key]).validate_python(value, strict=True)
-        except ValidationError:
-            raise ValueError(f"The setting {key} of the pooling rule is not valid.") from None
-    return Routed(**settings)
 
 
 def rebuild_inference(entry: InferenceEntry) -> Inference:
@@ -306,7 +391,7 @@ def _numbers(specification: Mapping[str, Any]) -> int:
 
 
 def rebuild_network(
-    folder: Storage,
+    folder: Readable,
     entry: NetworkEntry,
     network: nn.Module | None,
     device: str | torch.device | None = None,

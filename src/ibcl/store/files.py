@@ -1,4 +1,9 @@
-"""Files named by the hash of their contents."""
+"""Files named by the hash of their contents, and by the save that wrote them.
+
+The hash says what a file holds; the save's token, which is random, keeps a name from ever being
+used twice. So a file that nobody names any more can be removed at any later moment: what is learnt
+again, or restored, is written under another name.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,10 @@ __all__ = [
     "check",
     "file_name",
     "path_text",
+    "placed_name",
     "read_regular",
     "sha256",
+    "unplaced_name",
     "write_atomically",
 ]
 
@@ -45,6 +52,28 @@ def file_name(subfolder: str, digest: str) -> str:
     'posteriors/e3b0.safetensors'
     """
     return f"{subfolder}/{digest}{SUFFIX}"
+
+
+def placed_name(name: str, save: str) -> str:
+    """Return what a file is called that was written by this save.
+
+    Examples
+    --------
+    >>> placed_name("posteriors/e3b0.safetensors", "5eed")
+    'posteriors/e3b0-5eed.safetensors'
+    """
+    return f"{name.removesuffix(SUFFIX)}-{save}{SUFFIX}"
+
+
+def unplaced_name(name: str) -> str:
+    """Return the name of a file's contents, whichever save wrote it.
+
+    Examples
+    --------
+    >>> unplaced_name("posteriors/e3b0-5eed.safetensors")
+    'posteriors/e3b0.safetensors'
+    """
+    return f"{name.removesuffix(SUFFIX).partition('-')[0]}{SUFFIX}"
 
 
 def check(data: bytes, digest: str, size: int, what: str) -> bytes:

@@ -1,27 +1,54 @@
-"""A knowledge base as a folder: immutable files named by their hash, and one manifest.
+"""A knowledge base as a folder: files that never change, and one manifest that names them.
 
     movies.ibcl/
-      manifest.json                       replaced atomically, as the last act of saving
-      README.md                           the card, for people; never read back
-      posteriors/<sha256>.safetensors     priors and posteriors
-      network/<sha256>.safetensors        what the network holds beside its parameters θ
-      moments/<sha256>.safetensors        of the tasks' inputs
+      manifest.json                              replaced atomically, as the last act of saving
+      README.md                                  the card, for people; never read back
+      posteriors/<sha256>-<save>.safetensors     priors and posteriors
+      network/<sha256>-<save>.safetensors        what the network holds beside its parameters θ
+      moments/<sha256>-<save>.safetensors        of the tasks' inputs
+      parts/<sha256>-<save>.safetensors          what else a task keeps
 
 Killed at any moment, the folder opens as it was after the last finished save; where that was to be
-the first, saving again succeeds. One writer holds the folder's lock; readers need none.
+the first, saving again succeeds. Readers need no lock, and writers no lock that works: a save
+
+1. lists the files there, and reads the manifest's version;
+2. writes the files that manifest does not name, under names with its own random ``<save>``;
+3. replaces the manifest on the condition that it has that version still, or is refused;
+4. removes the files of the list, and of the manifest before, that the new one does not name.
+
+*Why nothing is removed that anybody needs*, however long a writer stands still between two steps,
+and whoever else saves meanwhile. A manifest names files of the one it replaced, and files of its
+own save. Let a writer that put the manifest M remove a file X at some later time. M does not name
+X, and X was there before M was. A save that replaces M, or one that follows it, writes its own
+files after it has seen M or a later manifest, hence later than X, and under a token that is not
+X's. So no manifest after M names X. A save that began before M, to which X may belong, is refused
+at step 3, because no two manifests of one place are the same bytes: each holds its save's token.
+This is also why no clock is asked for the age of a file, which a writer that stands still would
+outlive.
+
+*Why nothing stays of what is forgotten*. The forgotten task's files were listed before the manifest
+without it was put, so step 4 removes them at once. What a writer leaves that is killed on the way
+is removed by the next save, even by one with nothing new in it. A card is replaced on the condition
+that it is as it was while the manifest of its save was in place, so a late writer cannot bring back
+an old one.
+
+A save that fails removes what it wrote, which only it can name, unless the storage did not say
+whether the manifest was replaced.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import secrets
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pydantic_core
 import torch
@@ -31,21 +58,25 @@ from ibcl.cards import MARK, knowledge_card
 from ibcl.errors import ChangedSinceError, OccupiedError, StoreError
 from ibcl.files import is_temporary
 from ibcl.gaussians import Gaussian
-from ibcl.knowledge import KnowledgeBase, TaskRecord
-from ibcl.learner import IBCL
+from ibcl.knowledge import TaskRecord, scaled
+from ibcl.learning import empty_knowledge
 from ibcl.names import printable
+from ibcl.networks import FlatNetwork
+from ibcl.pooling import rule_with
+from ibcl.settings import Settings
+from ibcl.state import State
 from ibcl.store import posteriors
 from ibcl.store.description import (
-    NamedFile,
     describe,
     learnt_from,
     place,
     read_moments,
+    read_parts,
     rebuild_inference,
     rebuild_network,
     restore_encoder,
+    restore_expert,
     restore_likelihood,
-    restore_pooling,
 )
 from ibcl.store.files import check, file_name
 from ibcl.store.manifest import (
@@ -53,23 +84,24 @@ from ibcl.store.manifest import (
     KIND,
     LARGEST_MANIFEST,
     POSTERIORS,
+    SAVE,
     SUBFOLDERS,
     Manifest,
     read_manifest,
 )
 from ibcl.store.remote import RemoteFolder
-from ibcl.store.storage import LOCK, LocalFolder, Storage, as_url
+from ibcl.store.storage import LOCK, LocalFolder, Readable, Storage, UndecidedError, as_url
 
 log = logging.getLogger("ibcl")
 
-# Also the temporary files of versions that wrote format 1.
-_OWN_FILE = re.compile(r"[0-9a-f]{64}\.safetensors(\.tmp)?")
-_OWN_NAMES = {LOCK, FILE_NAME, f"{FILE_NAME}.tmp"}
+_OWN_FILE = re.compile(rf"[0-9a-f]{{64}}(-{SAVE})?\.safetensors")
+_OWN_NAMES = {LOCK, FILE_NAME}
 CARD = "README.md"
 LARGEST_CARD = 2**24
+_CARD_ATTEMPTS = 5
 
 
-class State(Enum):
+class Contents(Enum):
     """What a folder holds."""
 
     EMPTY = "nothing"
@@ -87,30 +119,46 @@ class FolderSize(NamedTuple):
     """Of everything, with priors, network, manifest and card."""
 
 
-def local(path: str | PathLike[str]) -> Storage:
-    """Return where a knowledge base of this path or URL is kept."""
+class Stored(NamedTuple):
+    """What a folder holds of a learner."""
+
+    state: State
+    metadata: dict[str, Any]
+    storage: str
+    """How dense posteriors are kept."""
+    revision: str
+
+
+def storage_at(path: str | PathLike[str]) -> Storage:
+    """Return where a knowledge base of this path or URL is kept.
+
+    Examples
+    --------
+    >>> print(storage_at("movies.ibcl"), storage_at("memory://movies.ibcl"))
+    movies.ibcl memory://movies.ibcl
+    """
     url = as_url(path)
     return LocalFolder(Path(path), SUBFOLDERS) if url is None else RemoteFolder(url)
 
 
-def state(path: str | PathLike[str]) -> State:
+def contents(path: str | PathLike[str]) -> Contents:
     """Tell what a folder holds, before anything is written to it.
 
     Examples
     --------
-    >>> state("nowhere")
-    <State.EMPTY: 'nothing'>
+    >>> contents("nowhere")
+    <Contents.EMPTY: 'nothing'>
     """
-    storage = local(path)
+    storage = storage_at(path)
     try:
         names = storage.names()
     except StoreError:
-        return State.FOREIGN
+        return Contents.FOREIGN
     if FILE_NAME in names:
-        return State.KNOWLEDGE_BASE if _is_described(storage) else State.FOREIGN
+        return Contents.KNOWLEDGE_BASE if _is_described(storage) else Contents.FOREIGN
     if _foreign(storage, names, everywhere=True):
-        return State.FOREIGN
-    return State.UNFINISHED if names else State.EMPTY
+        return Contents.FOREIGN
+    return Contents.UNFINISHED if names else Contents.EMPTY
 
 
 def exists(path: str | PathLike[str]) -> bool:
@@ -121,7 +169,7 @@ def exists(path: str | PathLike[str]) -> bool:
     >>> exists("nowhere")
     False
     """
-    return state(path) in (State.KNOWLEDGE_BASE, State.FOREIGN)
+    return contents(path) in (Contents.KNOWLEDGE_BASE, Contents.FOREIGN)
 
 
 def _is_described(storage: Storage) -> bool:
@@ -133,9 +181,10 @@ def _is_described(storage: Storage) -> bool:
     return isinstance(contents, dict) and contents.get("kind") == KIND
 
 
-def _foreign(folder: Storage, names: Mapping[str, bool], everywhere: bool) -> str | None:
+def _foreign(folder: Storage, names: Mapping[str, int | None], everywhere: bool) -> str | None:
     """Return the first thing that saving never makes; inside of subfolders too where asked."""
-    for name, plain in names.items():
+    for name, size in names.items():
+        plain = size is not None
         subfolder, _, file = name.rpartition("/")
         if subfolder and not everywhere:
             continue
@@ -148,72 +197,133 @@ def _foreign(folder: Storage, names: Mapping[str, bool], everywhere: bool) -> st
 
 
 def save(
-    learner: IBCL, path: str | PathLike[str], overwrite: bool = False, storage: str | None = None
-) -> None:
-    """Save a learner; only what the folder does not hold yet is written.
+    state: State,
+    metadata: Mapping[str, Any],
+    folder: Storage,
+    storage: str = posteriors.EXACT,
+    revision: str | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Save a learner's state; only what the folder does not hold yet is written.
 
     Where it fails, the folder is as it was, without anything half written; once the manifest has
     been replaced nothing is reported as failure.
 
     Parameters
     ----------
-    overwrite
-        True replaces whatever knowledge base is there; otherwise only the one that this learner
-        was loaded from or saved to last, unchanged since.
     storage
-        How dense posteriors are kept: ``"exact"``, ``"float16"`` or ``"eigenvectors:64"``; as the
-        learner was loaded or saved last without one.
+        How dense posteriors are kept: ``"exact"``, ``"float16"`` or ``"eigenvectors:64"``.
+    revision
+        The one last read from or written to this folder, which may be replaced.
+    overwrite
+        True replaces whatever knowledge base is there.
+
+    Returns
+    -------
+    The new revision.
 
     Examples
     --------
     >>> import tempfile, ibcl
     >>> learner = ibcl.IBCL(ibcl.networks.linear(2))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(learner, folder)
-    ...     load(folder).tasks
+    ...     revision = save(learner.state, {}, storage_at(folder))
+    ...     load(storage_at(folder)).state.tasks
     ()
     """
-    if not isinstance(learner, IBCL):
-        raise ValueError(f"Only a learner can be saved to a folder, not {type(learner).__name__}.")
-    folder = local(path)
-    storage = posteriors.check_storage(learner.storage if storage is None else storage)
+    storage = posteriors.check_storage(storage)
     try:
-        snapshot = learner.snapshot()
-        manifest, files = describe(snapshot, storage)
+        manifest, files = describe(state, metadata, storage)
     except RecursionError:
         raise StoreError(
             "This learner cannot be saved: its metadata is nested too deeply."
         ) from None
-    encoded, card = manifest.encode(), knowledge_card(snapshot).encode()
-    check_writable(learner, path, overwrite)
+    card = knowledge_card(state, metadata).encode()
+    names = folder.names()
+    _refuse_foreign(folder, names)
+    version = folder.version(FILE_NAME)
+    present = _continued(folder, revision, overwrite)
     with folder.lock():
-        version = folder.version(FILE_NAME)
-        present = check_writable(learner, path, overwrite)
-        # A damaged manifest does not say what it needs: then nothing is removed beforehand.
-        known = present is not None or version is None
-        before = set(present.names) if present else set()
-        if known:
-            _clean(folder, before | set(manifest.names))
-        with _undone(folder, before if known else None):
-            _write_missing(folder, files, set() if overwrite else before)
-            folder.replace(FILE_NAME, encoded, version)
-        learner.storage = storage
-        learner.revisions[folder.place] = manifest.checksum
+        locked = folder.version(FILE_NAME)
+        if locked != version:
+            version, present = locked, _continued(folder, revision, overwrite)
+        kept = _kept(present, names) if present and not overwrite else {}
+        placed = manifest.placed(secrets.token_hex(8), kept)
+        located = placed.located
+        # The present manifest's files may be younger than the list.
+        found = {**dict.fromkeys(present.files if present else (), 0), **names}
+        unneeded = sorted(_own_files(found) - set(placed.files))
+        same = present is not None and present.checksum == manifest.checksum
+        if version is None or not same or unneeded or len(kept) < len(located):
+            written = {
+                located[name]: contents
+                for subfolder, entry, contents in files
+                if (name := file_name(subfolder, entry.sha256)) not in kept
+            }
+            encoded = placed.encode()
+            with _discarded_after(BaseException, folder, written):
+                folder.write((name, contents()) for name, contents in written.items())
+            with _discarded_after(StoreError, folder, written):
+                version = folder.replace(FILE_NAME, encoded, version)
         log.info("saved %d tasks to %s", len(manifest.tasks), printable(folder))
+        folder.remove(unneeded)
         try:
-            _clean(folder, set(manifest.names))
-        except StoreError as error:
-            warnings.warn(f"{error} The next save removes what is no longer needed.", stacklevel=2)
-        try:
-            _write_card(folder, card)
+            _write_card(folder, card, version)
         except StoreError as error:
             warnings.warn(f"{folder} was written, but not its card: {error}", stacklevel=2)
+    return manifest.checksum
 
 
-def _write_card(folder: Storage, card: bytes) -> None:
-    """Write the card, unless somebody wrote their own in its place."""
-    if CARD not in folder.names() or _is_card(folder):
-        folder.write(CARD, card)
+def _kept(present: Manifest, names: Mapping[str, int | None]) -> dict[str, str]:
+    """Return where the files are that the present manifest names, as far as they look whole."""
+    located = present.located
+    return {
+        name: located[name]
+        for name, entry in present.names.items()
+        if names.get(located[name]) == entry.bytes
+    }
+
+
+def _own_files(names: Mapping[str, int | None]) -> set[str]:
+    """Return the files that are a save's, whichever, and those on their way; nothing foreign."""
+    own = set()
+    for name, size in names.items():
+        subfolder, _, file = name.rpartition("/")
+        if size is not None and (is_temporary(file) or (subfolder and _OWN_FILE.fullmatch(file))):
+            own.add(name)
+    return own
+
+
+@contextmanager
+def _discarded_after(
+    failure: type[BaseException], folder: Storage, written: Mapping[str, object]
+) -> Iterator[None]:
+    """Remove what was written if saving fails, so that a full disk is not fuller than before."""
+    try:
+        yield
+    except UndecidedError:
+        raise
+    except failure:
+        with suppress(StoreError):
+            found = folder.version(FILE_NAME) is not None
+            # A refused save may have been done, where an answer was lost, and continued since.
+            needed = set(read_manifest(folder).files) if found else set()
+            folder.remove(name for name in written if name not in needed)
+        raise
+
+
+def _write_card(folder: Storage, card: bytes, version: str | None) -> None:
+    """Write the card while the manifest is of this version, unless somebody wrote their own."""
+    for _ in range(_CARD_ATTEMPTS):
+        seen = folder.version(CARD)
+        if seen is not None and not _is_card(folder):
+            return
+        if folder.version(FILE_NAME) != version:
+            return
+        with suppress(ChangedSinceError):
+            if seen is None or folder.read(CARD, LARGEST_CARD) != card:
+                folder.replace(CARD, card, seen)
+            return
 
 
 def _is_card(folder: Storage) -> bool:
@@ -224,45 +334,30 @@ def _is_card(folder: Storage) -> bool:
         return False
 
 
-def _write_missing(folder: Storage, files: Iterable[NamedFile], trusted: set[str]) -> None:
-    """Write the files that are not there, and those that only look as if they were."""
-    names = folder.names()
-    for subfolder, entry, contents in files:
-        name = file_name(subfolder, entry.sha256)
-        if name not in trusted or not names.get(name):
-            folder.write(name, contents())
+def check_writable(folder: Storage, revision: str | None, overwrite: bool = False) -> None:
+    """Refuse a folder with anything that saving would destroy.
 
-
-@contextmanager
-def _undone(folder: Storage, needed: set[str] | None) -> Iterator[None]:
-    """Remove what was written if writing fails, so that a full disk is not fuller than before."""
-    version = folder.version(FILE_NAME)
-    try:
-        yield
-    except BaseException:
-        # Interrupted just after the manifest was replaced, everything new is needed.
-        if needed is not None and folder.version(FILE_NAME) == version:
-            with suppress(StoreError):
-                _clean(folder, needed)
-        raise
-
-
-def check_writable(
-    learner: IBCL, path: str | PathLike[str], overwrite: bool = False
-) -> Manifest | None:
-    """Refuse a folder with anything that saving this learner would destroy.
-
-    Returns the manifest of the knowledge base that the learner continues, None where it starts one.
+    Parameters
+    ----------
+    revision
+        The one last read from or written to this folder.
     """
-    folder = local(path)
-    names = folder.names()
+    _refuse_foreign(folder, folder.names())
+    _continued(folder, revision, overwrite)
+
+
+def _refuse_foreign(folder: Storage, names: Mapping[str, int | None]) -> None:
     foreign = _foreign(folder, names, everywhere=FILE_NAME not in names)
     if foreign:
-        what = "no part of a knowledge base" if names[foreign] else "not a plain file"
+        what = "not a plain file" if names[foreign] is None else "no part of a knowledge base"
         raise StoreError(
             f"{folder} holds {printable(foreign)}, which is {what}; choose a folder of its own."
         )
-    if FILE_NAME not in names:
+
+
+def _continued(folder: Storage, revision: str | None, overwrite: bool) -> Manifest | None:
+    """Return the manifest that is continued, None where it starts a knowledge base."""
+    if folder.version(FILE_NAME) is None:
         return None
     try:
         present = read_manifest(folder)
@@ -270,7 +365,6 @@ def check_writable(
         if overwrite:
             return None
         raise OccupiedError(f"{error} Choose another folder, or overwrite it.") from None
-    revision = learner.revisions.get(folder.place)
     if overwrite or present.checksum == revision:
         return present
     tasks = printable(", ".join(task.name for task in present.tasks)) or "no tasks"
@@ -285,129 +379,141 @@ def check_writable(
     )
 
 
-def _clean(folder: Storage, needed: set[str]) -> None:
-    """Remove what no task needs any more, so that what is forgotten is gone; nothing foreign."""
-    for name, plain in folder.names().items():
-        subfolder, _, file = name.rpartition("/")
-        own = _OWN_FILE.fullmatch(file) if subfolder else file == f"{FILE_NAME}.tmp"
-        if plain and name not in needed and (own or is_temporary(file)):
-            folder.remove(name)
-
-
 def size(path: str | PathLike[str]) -> FolderSize:
     """Return the bytes a knowledge base takes on disk."""
-    folder = local(path)
+    folder = storage_at(path)
     manifest = read_manifest(folder)
     stored = {entry.sha256: entry.bytes for entry in manifest.posteriors}
     total = sum(entry.bytes for entry in manifest.names.values()) + folder.size(FILE_NAME)
-    if folder.names().get(CARD):
+    with suppress(FileNotFoundError):
         total += folder.size(CARD)
     return FolderSize(sum(stored.values()), total)
 
 
 def load(
-    path: str | PathLike[str],
+    folder: Storage,
     network: nn.Module | None = None,
-    autosave: bool = False,
     device: str | torch.device | None = None,
-) -> IBCL:
-    """Load a learner; what it predicts, and what it goes on to learn, is as if it had never left.
+) -> Stored:
+    """Read what a folder holds of a learner.
 
     Parameters
     ----------
     network
         The module the learner was made with, where `ibcl.networks` did not build it.
-    autosave
-        True saves to the same folder whenever a task has been learnt or forgotten.
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
-    folder = local(path)
     manifest = read_manifest(folder)
     while True:
         try:
             _check_present(folder, manifest)
-            learner = _rebuild(folder, manifest, network, device)
+            contents = _Contents(folder, manifest.located)
+            state = _rebuild(contents, manifest, network, device)
             break
         except (FileNotFoundError, NotADirectoryError) as error:
             # A writer may have replaced the manifest, and removed files, since it was read.
             present = read_manifest(folder)
-            if present.checksum == manifest.checksum:
+            if present.save == manifest.save:
                 raise StoreError(f"{folder} is damaged: {error.filename} is missing.") from None
             manifest = present
-    learner.storage = manifest.storage
-    learner.metadata = dict(manifest.metadata)
-    learner.revisions[folder.place] = manifest.checksum
-    learner.autosave = Path(path) if autosave else None
     log.info("opened %s with %d tasks", printable(folder), len(manifest.tasks))
-    return learner
+    return Stored(state, dict(manifest.metadata), manifest.storage, manifest.checksum)
 
 
 def _check_present(folder: Storage, manifest: Manifest) -> None:
     """Compare the sizes the manifest declares with the files', before anything is made of them."""
+    sizes, located = folder.names(), manifest.located
     for name, entry in manifest.names.items():
-        found = folder.size(name)
+        file = located[name]
+        found = sizes.get(file)
+        # What is not listed as a plain file is a link, or missing.
+        found = folder.size(file) if found is None else found
         if found != entry.bytes:
             raise StoreError(
-                f"{folder}/{name} is damaged: it has {found} bytes instead of {entry.bytes}."
+                f"{folder}/{file} is damaged: it has {found} bytes instead of {entry.bytes}."
             )
 
 
+@dataclass(frozen=True)
+class _Contents:
+    """The files of one manifest, by the hashes of their contents."""
+
+    storage: Storage
+    located: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return str(self.storage)
+
+    def read(self, name: str, largest: int) -> bytes:
+        return self.storage.read(self.located[name], largest)
+
+
 def _rebuild(
-    folder: Storage,
+    folder: Readable,
     manifest: Manifest,
     network: nn.Module | None,
     device: str | torch.device | None,
-) -> IBCL:
-    module = rebuild_network(folder, manifest.network, network, device)
+) -> State:
+    flat = FlatNetwork(rebuild_network(folder, manifest.network, network, device))
     priors, stored = _read_gaussians(folder, manifest)
     try:
         posteriors.check_storage(manifest.storage)
-        likelihood = restore_likelihood(manifest.likelihood)
-        learner = IBCL(
-            module,
+        inference = manifest.inference
+        settings = Settings(
             priors or None,
-            None if manifest.inference is None else rebuild_inference(manifest.inference),
-            restore_pooling(manifest.pooling, manifest.pooling_settings),
+            None if inference is None else rebuild_inference(inference),
+            None
+            if manifest.pooling is None
+            else rule_with(manifest.pooling, manifest.pooling_settings),
             manifest.d,
             manifest.alpha,
             manifest.seed,
-            likelihood=likelihood,
-            continual=manifest.continual,
-            task_incremental=manifest.task_incremental,
-            encoder=restore_encoder(manifest.encoder),
+            restore_likelihood(manifest.likelihood),
+            manifest.independent,
+            manifest.task_incremental,
+            manifest.calibration,
+            expert=restore_expert(manifest.expert),
         )
+        knowledge = empty_knowledge(settings, flat)
         for task in manifest.tasks:
-            learner.knowledge.check_new(task.name)
+            knowledge.check_new(task.name)
+        # Tasks with a scale of their own tell that the priors had been left open.
+        own = any(task.scale is not None for task in manifest.tasks)
+        given = replace(settings, priors=None) if own else settings
+        state = State(flat, knowledge, given, encoder=restore_encoder(manifest.encoder))
+        if not manifest.tasks:
+            return state
+        records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
+        moments = read_moments(folder, manifest, flat)
+        parts = read_parts(folder, manifest)
+        knowledge.restore(tuple(q.to(flat.device) for q in stored), records, moments, parts)
+        state = replace(state, settled=settings, reasons=dict(manifest.choices))
+        _ = state.likelihood
+        return state
+    except StoreError:
+        raise
     except ValueError as error:
         raise StoreError(f"{folder}/{FILE_NAME} is not valid: {error}") from None
-    if manifest.tasks:
-        empty = learner.knowledge
-        knowledge = KnowledgeBase(empty.priors, empty.d, empty.continual)
-        records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
-        moments = read_moments(folder, manifest, learner.network)
-        knowledge.restore(tuple(q.to(learner.network.device) for q in stored), records, moments)
-        if isinstance(likelihood, str):
-            raise StoreError(f"{folder}/{FILE_NAME} is not valid: its likelihood is open.")
-        learner.restore(knowledge, likelihood, manifest.choices)
-    return learner
 
 
 def _read_gaussians(
-    folder: Storage, manifest: Manifest
+    folder: Readable, manifest: Manifest
 ) -> tuple[tuple[Gaussian, ...], tuple[Gaussian, ...]]:
     """Read priors and posteriors, each against the one it was written as a difference to."""
     priors = manifest.priors or ()
     count = len(priors)
     records = [TaskRecord(**dict(task)) for task in manifest.tasks]
     entries = (*priors, *manifest.posteriors)
-    offered = [None] * count + [entries[place(b, count)].sha256 for b in learnt_from(records)]
+    bases = learnt_from(records)
+    offered = [None] * count + [entries[place(base, count)].sha256 for base in bases]
+    scales = [None] * count + [base.scale for base in bases]
     known: dict[str | None, Gaussian] = {}
     # A file that is named more than once is unfolded once.
-    read: dict[tuple[str, str | None], Gaussian] = {}
+    read: dict[tuple[str, str | None, float | None], Gaussian] = {}
     gaussians = []
-    for position, (entry, prior) in enumerate(zip(entries, offered, strict=True)):
-        key = entry.sha256, entry.base
+    for position, (entry, prior, scale) in enumerate(zip(entries, offered, scales, strict=True)):
+        key = entry.sha256, entry.base, scale
         if key not in read:
             name = file_name(POSTERIORS, entry.sha256)
             data = folder.read(name, entry.bytes)
@@ -416,7 +522,7 @@ def _read_gaussians(
                 entry,
                 manifest.network.dimension,
                 posteriors.EXACT if position < count else manifest.storage,
-                known.get(entry.base),
+                None if entry.base is None else scaled(known[entry.base], scale),
                 prior,
             )
         known[entry.sha256] = read[key]

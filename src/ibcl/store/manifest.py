@@ -2,16 +2,17 @@
 
 One JSON file with a format number and a checksum of its own contents. The checksum tells damage
 from intent, and names the revision: two manifests with the same checksum are the same knowledge
-base. Whatever is written has been read back and compared first.
+base. It leaves out which save wrote it, and which save wrote each file, so the revision is the same
+wherever and whenever it is saved. Whatever is written has been read back and compared first.
 
-Format 2 added the encoder, the moments of the tasks' inputs, settings of likelihoods and pooling
-rules, and settings left open; format 1 is still read.
+Format 3 calls ``independent`` what format 2, of version 0.2, had as its opposite, ``continual``,
+and ``routed1`` what was the rule ``routed`` then.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import pydantic_core
@@ -27,13 +28,14 @@ from pydantic import (
 
 from ibcl.errors import StoreError
 from ibcl.files import KNOWLEDGE_BASE, MANIFEST
-from ibcl.store.files import file_name, sha256
+from ibcl.store.files import file_name, placed_name, sha256, unplaced_name
 from ibcl.store.storage import Storage
 
 KIND: Final = KNOWLEDGE_BASE
-FORMAT: Final = 2
+FORMAT: Final = 3
+VERSION_0_2: Final = 2
 FILE_NAME = MANIFEST
-POSTERIORS, NETWORK, MOMENTS = SUBFOLDERS = ("posteriors", "network", "moments")
+POSTERIORS, NETWORK, MOMENTS, PARTS = SUBFOLDERS = ("posteriors", "network", "moments", "parts")
 
 # What is declared is bounded before any of it is allocated. The limits lie far beyond what is
 # used, and a learner beyond them is refused when it is saved, not when it is opened.
@@ -46,6 +48,17 @@ MOST_PRIORS, MOST_TASKS = 2**10, 2**16
 LONGEST_SPECIFICATION, MOST_LAYERS = 2**16, 2**8
 """Characters of a network's description, and entries of a list in it."""
 
+_WHERE = ("save", "files")
+"""Fields that say where a knowledge base lies, not what it is."""
+SAVE = r"[0-9a-f]{16}"
+Save = Annotated[str, Field(pattern=rf"^{SAVE}$")]
+"""The random token of one save."""
+FileName = Annotated[
+    str, Field(pattern=rf"^({'|'.join(SUBFOLDERS)})/[0-9a-f]{{64}}(-{SAVE})?\.safetensors$")
+]
+"""A file with the save that wrote it; those of version 0.2 do not say."""
+_SAVE_0_2 = "0" * 16
+"""Stands for whichever save of version 0.2 wrote a manifest."""
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Position = Annotated[int, Field(ge=0, lt=2**31)]
@@ -106,18 +119,13 @@ class InferenceEntry(Entry):
 
 
 class LikelihoodEntry(Entry):
-    """A likelihood by name, and its settings; noise is the Gaussian one's, as format 1 had it."""
+    """A likelihood by name, and its settings."""
 
     name: Word
-    noise: Annotated[float, Field(gt=0)] | None = None
     settings: Settings = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agrees(self) -> LikelihoodEntry:
-        if self.noise is not None and self.name != "gaussian":
-            raise ValueError(f"the likelihood {self.name!r} has no noise")
-        if self.noise is not None and self.settings:
-            raise ValueError("the likelihood's noise is given twice")
         if self.name == "auto" and self.settings:
             raise ValueError("a likelihood that is still to be chosen has no settings")
         return self
@@ -133,6 +141,8 @@ class TaskEntry(Entry):
     distances: tuple[Annotated[float, Field(ge=0)] | None, ...]
     samples: Count
     updates: Count
+    scale: Annotated[float, Field(gt=0)] | None = None
+    noise: Annotated[float, Field(gt=0)] | None = None
 
 
 class Manifest(Entry):
@@ -143,7 +153,7 @@ class Manifest(Entry):
     """
 
     kind: Literal["ibcl knowledge base"] = KIND
-    format: Literal[1, 2] = FORMAT
+    format: Literal[3] = FORMAT
     version: Word
     """Of the library that wrote it."""
     network: NetworkEntry
@@ -154,19 +164,29 @@ class Manifest(Entry):
     d: Annotated[float, Field(ge=0)] | None
     alpha: Annotated[float, Field(gt=0, lt=1)]
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)]
-    continual: bool | None
+    independent: bool | None
     task_incremental: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None
+    calibration: Annotated[float, Field(gt=0)] | None = None
+    """How many rows of every task, or which share, are kept for prediction sets."""
+    expert: dict[str, JsonValue] | None = None
+    """What answers in place of tasks' heads, as `Expert.description` gives it, with its name."""
     encoder: dict[str, JsonValue] | None = None
     """What turns a user's tables into the network's numbers, as `Encoder.description` gives it."""
     storage: Word
     priors: Annotated[tuple[FileEntry, ...], Field(min_length=1, max_length=MOST_PRIORS)] | None
     posteriors: tuple[FileEntry, ...]
     moments: tuple[FileEntry | None, ...] = ()
-    """Of each task's inputs; none at all, or one entry a task."""
+    """Of each task's inputs; none at all, or one entry per task."""
+    parts: tuple[Annotated[dict[Word, FileEntry], Field(max_length=100)], ...] = ()
+    """What else each task keeps, by kind; none at all, or one entry per task."""
     tasks: Annotated[tuple[TaskEntry, ...], Field(max_length=MOST_TASKS)]
     metadata: dict[str, JsonValue]
     choices: Annotated[dict[Word, str], Field(max_length=100)] = Field(default_factory=dict)
     """What had been left open: what was chosen for it, and why."""
+    save: Save | None = None
+    """Which save wrote this, so that no two manifests in one place are ever the same bytes."""
+    files: tuple[FileName, ...] = ()
+    """All files it needs, each with the save that wrote it; none before it is placed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
@@ -179,6 +199,8 @@ class Manifest(Entry):
             raise ValueError("a pooling rule that is still to be chosen has no settings")
         if self.moments and len(self.moments) != len(self.tasks):
             raise ValueError(f"there are moments of {len(self.moments)} tasks")
+        if self.parts and len(self.parts) != len(self.tasks):
+            raise ValueError(f"there are parts of {len(self.parts)} tasks")
         priors = self.priors or ()
         stored = 0
         for task in self.tasks:
@@ -191,13 +213,14 @@ class Manifest(Entry):
 
     def _check_chosen(self) -> None:
         """Where tasks have been learnt, it is known how."""
-        for name in ("priors", "inference", "pooling", "d", "continual"):
+        for name in ("priors", "inference", "pooling", "d", "independent"):
             if getattr(self, name) is None:
                 raise ValueError(f"tasks have been learnt, but {name} was left open")
         likelihood = self.likelihood
         if likelihood.name == "auto":
             raise ValueError("tasks have been learnt without a likelihood")
-        if likelihood.name == "gaussian" and likelihood.noise is None and not likelihood.settings:
+        own = all(task.noise is not None for task in self.tasks)
+        if likelihood.name in ("normal", "gaussian") and not likelihood.settings and not own:
             raise ValueError("tasks have been learnt without the likelihood's noise")
 
     def _check_sizes(self) -> None:
@@ -215,12 +238,13 @@ class Manifest(Entry):
 
     @property
     def names(self) -> dict[str, FileEntry]:
-        """All files it names."""
+        """All files it needs, by the hashes of their contents."""
         frozen = self.network.frozen
         groups: dict[str, Sequence[FileEntry | None]] = {
             POSTERIORS: (*(self.priors or ()), *self.posteriors),
             NETWORK: (frozen,),
             MOMENTS: self.moments,
+            PARTS: [entry for kept in self.parts for entry in kept.values()],
         }
         return {
             file_name(subfolder, entry.sha256): entry
@@ -234,8 +258,18 @@ class Manifest(Entry):
         return self.model_dump(mode="json")
 
     @property
+    def located(self) -> dict[str, str]:
+        """Where each of these files is: under which name, with the save that wrote it."""
+        return {unplaced_name(name): name for name in self.files}
+
+    def placed(self, save: str, kept: Mapping[str, str]) -> Manifest:
+        """Return this manifest as a save writes it, which keeps some files and writes the rest."""
+        files = tuple(kept.get(name) or placed_name(name, save) for name in self.names)
+        return self.model_copy(update={"save": save, "files": files})
+
+    @property
     def checksum(self) -> str:
-        """Hash of its contents, its revision."""
+        """Hash of what it says, its revision."""
         return _checksum(self.contents())
 
     def encode(self) -> bytes:
@@ -243,7 +277,7 @@ class Manifest(Entry):
         try:
             contents = self.contents()
             sealed = {**contents, "checksum": _checksum(contents)}
-            data = json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+            data = pydantic_core.to_json(sealed, indent=1, inf_nan_mode="constants") + b"\n"
             if len(data) > LARGEST_MANIFEST:
                 raise ValueError(
                     f"its manifest has {len(data)} bytes, at most {LARGEST_MANIFEST} are read; "
@@ -269,7 +303,7 @@ def _check_positions(task: TaskEntry, priors: int, stored: int) -> int:
     """
     for values in (task.posteriors, task.priors, task.pointers, task.distances):
         if len(values) != priors:
-            raise ValueError(f"task {task.name!r} does not have one entry a prior")
+            raise ValueError(f"task {task.name!r} does not have one entry per prior")
     following = stored
     for position, pointer in zip(task.posteriors, task.pointers, strict=True):
         expected = position < stored if pointer else position == following
@@ -291,7 +325,8 @@ def _check_bases(priors: Sequence[FileEntry], posteriors: Sequence[FileEntry]) -
 
 
 def _checksum(contents: dict[str, Any]) -> str:
-    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    said = {name: value for name, value in contents.items() if name not in _WHERE}
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return sha256(canonical.encode())
 
 
@@ -311,7 +346,25 @@ def read_manifest(storage: Storage) -> Manifest:
         what = "is not a knowledge base: it has no manifest.json"
         found = storage.place.exists()
         raise StoreError(f"{storage} {what if found else 'does not exist'}.") from None
-    return parse_manifest(data, f"{storage}/{FILE_NAME}")
+    manifest = parse_manifest(data, f"{storage}/{FILE_NAME}")
+    if set(manifest.located) != set(manifest.names) or manifest.save is None:
+        raise StoreError(f"{storage}/{FILE_NAME} is damaged: it does not name its own files.")
+    return manifest
+
+
+def _from_version_0_2(contents: dict[str, Any]) -> None:
+    """Turn what version 0.2 wrote into what it means now."""
+    continual = contents.pop("continual", None)
+    contents |= {"format": FORMAT, "independent": None if continual is None else not continual}
+    if contents.get("pooling") == "routed":
+        contents["pooling"] = "routed1"
+    likelihood_from_version_0_2(contents)
+
+
+def likelihood_from_version_0_2(contents: dict[str, Any]) -> None:
+    """Turn what version 0.2 wrote of a likelihood into what it means now."""
+    if isinstance(contents.get("likelihood"), dict):
+        contents["likelihood"].pop("noise", None)
 
 
 def parse_manifest(data: bytes, what: str) -> Manifest:
@@ -335,7 +388,12 @@ def parse_manifest(data: bytes, what: str) -> Manifest:
         intact = False
     if not intact:
         raise StoreError(f"{what} is damaged: its contents do not match its checksum.")
+    if number == VERSION_0_2:
+        _from_version_0_2(contents)
     try:
-        return Manifest.model_validate_json(json.dumps(contents))
+        manifest = Manifest.model_validate_json(json.dumps(contents))
     except ValidationError as error:
         raise StoreError(f"{what} is not valid ({one_sentence(error)}).") from None
+    if number == VERSION_0_2:
+        return manifest.model_copy(update={"save": _SAVE_0_2, "files": tuple(manifest.names)})
+    return manifest

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import pydantic_core
 import torch
@@ -19,12 +18,18 @@ from torch import Tensor, nn
 from ibcl.cards import model_card
 from ibcl.encoding import Encoder
 from ibcl.errors import reason
-from ibcl.gates import Gate
 from ibcl.likelihoods import Likelihood
-from ibcl.model import Model
 from ibcl.networks import FlatNetwork
-from ibcl.predictors import Predictor, RoutedNetworks, SingleNetwork
+from ibcl.predictive import Predictive, SingleNetwork
 from ibcl.preference import Preference
+from ibcl.routing import (
+    RoutedExperts,
+    RoutedNetworks,
+    TaskGate,
+    are_experts,
+    experts_from_tensors,
+    gate_from_tensors,
+)
 from ibcl.store.description import (
     describe_encoder,
     describe_likelihood,
@@ -34,24 +39,28 @@ from ibcl.store.description import (
     restore_likelihood,
 )
 from ibcl.store.files import StoreError, path_text, read_regular, sha256, write_atomically
-from ibcl.store.manifest import Count, Entry, Hash, LikelihoodEntry, Specification, one_sentence
-from ibcl.tasks import as_inputs
-from ibcl.view import append_task_id
+from ibcl.store.manifest import (
+    VERSION_0_2,
+    Count,
+    Entry,
+    Hash,
+    LikelihoodEntry,
+    Specification,
+    likelihood_from_version_0_2,
+    one_sentence,
+)
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 LARGEST_FILE = 2**34
 # Where a routed model's file keeps what its network holds beside its parameters.
 _FIXED = "network."
 
 
 class ModelEntry(Entry):
-    """A model's metadata: JSON in the one string ``ibcl``, beside the Markdown of ``card``.
-
-    Format 2 added encoders and routed models; format 1 is still read.
-    """
+    """A model's metadata: JSON in the one string ``ibcl``, beside the Markdown of ``card``."""
 
     kind: Literal["ibcl model"] = "ibcl model"
-    format: Literal[1, 2] = FORMAT
+    format: Literal[3] = FORMAT
     version: str
     preference: dict[str, float]
     likelihood: LikelihoodEntry
@@ -75,7 +84,18 @@ class ModelEntry(Entry):
     """The learner's, for the model's card."""
 
 
-def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) -> None:
+class ModelFile(NamedTuple):
+    """All that a file keeps of a model."""
+
+    predictive: Predictive
+    preference: Preference
+    encoder: Encoder | None
+    alpha: float
+    seed: int
+    provenance: dict[str, Any]
+
+
+def save_model(model: ModelFile, path: str | PathLike[str], overwrite: bool = True) -> None:
     """Save a model's mean model as one safetensors file, with its preference and provenance.
 
     Parameters
@@ -91,39 +111,41 @@ def save_model(model: Model, path: str | PathLike[str], overwrite: bool = True) 
         raise StoreError(f"Cannot write {target}: {reason(error)}.") from None
 
 
-def model_bytes(model: Model) -> bytes:
+def model_bytes(model: ModelFile) -> bytes:
     """Return a model's mean model as the bytes of its safetensors file.
 
     One network is kept as a plain state dict; a routed model as its heads, gate and weights. The
     bytes have been read back and compared.
     """
-    if not isinstance(model, Model):
+    if not isinstance(model, ModelFile):
         raise ValueError(f"Only a model can be saved as one, not {type(model).__name__}.")
-    network, predictor = model.network, model.predictor
-    routed = isinstance(predictor, RoutedNetworks)
-    known = model.provenance()
+    predictive, known = model.predictive, model.provenance
+    # A subclass may answer otherwise than its tensors say.
+    if type(predictive) not in (SingleNetwork, RoutedNetworks, RoutedExperts):
+        raise StoreError(
+            f"Models of the pooling rule {known['pooling']!r} cannot be saved as files, which hold "
+            "one network, or heads behind a gate; save their knowledge base instead."
+        )
+    network = predictive.network
+    routed = predictive if isinstance(predictive, RoutedNetworks) else None
     try:
         entry = ModelEntry(
             version=version("ibcl"),
             preference=dict(model.preference),
-            likelihood=describe_likelihood(model.likelihood),
+            likelihood=describe_likelihood(predictive.likelihood),
             alpha=float(model.alpha),
             seed=int(model.seed),
             network=network.specification,
             fingerprint=network.fingerprint,
             encoder=describe_encoder(model.encoder),
-            temperature=predictor.gate.temperature
-            if isinstance(predictor, RoutedNetworks)
-            else None,
+            temperature=None if routed is None else routed.gate.temperature,
             **known,
         )
     except ValidationError as error:
         raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
-    if routed:
-        fixed = {f"{_FIXED}{name}": value for name, value in network.frozen_state.items()}
-        kept = {**predictor.tensors(), **fixed}
-    else:
-        kept = {**predictor.tensors(), **network.frozen_state}
+    prefix = "" if routed is None else _FIXED
+    fixed = {f"{prefix}{name}": value for name, value in network.frozen_state.items()}
+    kept = {**predictive.tensors(), **fixed}
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
     return _sealed(entry, tensors, model_card(model.preference, known))
 
@@ -170,8 +192,8 @@ def load_model(
     path: str | PathLike[str],
     network: nn.Module | None = None,
     device: str | torch.device | None = None,
-) -> Model:
-    """Load a model that `Model.save` wrote; it predicts the same, from the same kind of table.
+) -> ModelFile:
+    """Read a model's file.
 
     Parameters
     ----------
@@ -192,43 +214,23 @@ def load_model(
         if isinstance(likelihood, str):
             raise ValueError("it names no likelihood")
         if entry.temperature is None:
-            predictor: Predictor = _single(flat, likelihood, tensors)
+            predictive: Predictive = _single(flat, likelihood, tensors)
         else:
-            predictor = _routed(flat, likelihood, tensors, entry.temperature, len(preference))
+            predictive = _routed(flat, likelihood, tensors, entry.temperature, len(preference))
     except (KeyError, ValueError, RuntimeError) as error:
         raise StoreError(f"{source} does not fit its network: {error}.") from None
     if flat.fingerprint != entry.fingerprint:
         raise StoreError(f"{source} was not made with this network; give its own as network=.")
-    return Model(
-        predictor,
-        preference,
-        encode=partial(_encode, entry.task_incremental, tuple(preference), encoder, flat.device),
-        encoder=encoder,
-        credal=None,
-        alpha=entry.alpha,
-        seed=entry.seed,
-        provenance=lambda: {
-            "pooling": entry.pooling,
-            "task_incremental": entry.task_incremental,
-            "knowledge": entry.knowledge,
-            "metadata": entry.metadata,
-            "samples": entry.samples,
-            "settings": entry.settings,
-            "choices": entry.choices,
-        },
-    )
-
-
-def _encode(
-    size: int | None,
-    tasks: tuple[str, ...],
-    encoder: Encoder | None,
-    device: torch.device,
-    x: Any,
-    task: str | None,
-) -> Tensor:
-    inputs = as_inputs(x) if encoder is None else encoder.inputs(x)
-    return append_task_id(inputs.to(device), task, tasks, size)
+    provenance = {
+        "pooling": entry.pooling,
+        "task_incremental": entry.task_incremental,
+        "knowledge": entry.knowledge,
+        "metadata": entry.metadata,
+        "samples": entry.samples,
+        "settings": entry.settings,
+        "choices": entry.choices,
+    }
+    return ModelFile(predictive, preference, encoder, entry.alpha, entry.seed, provenance)
 
 
 def _single(flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]) -> SingleNetwork:
@@ -249,9 +251,33 @@ def _routed(
 ) -> RoutedNetworks:
     fixed = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FIXED)}
     restore_frozen(flat, {name.removeprefix(_FIXED): value for name, value in fixed.items()})
-    parts = {name: tensors.pop(name) for name in [*tensors] if name.startswith("gate.")}
-    gate = Gate({name.removeprefix("gate."): value for name, value in parts.items()}, temperature)
-    heads, weights, seen = tensors.pop("heads"), tensors.pop("weights"), tensors.pop("seen", None)
+    if are_experts(tensors):
+        return _experts(flat, likelihood, tensors, tasks)
+    gate = gate_from_tensors(tensors, temperature)
+    seen = tensors.pop("seen", None)
+    heads, weights = _heads(flat, tensors, gate, tasks)
+    if seen is not None and (seen.ndim != 2 or len(seen) != tasks or seen.dtype != torch.bool):
+        raise ValueError("what its tasks have seen does not fit")
+    if flat.columns not in (None, gate.means.shape[1]):
+        raise ValueError("its gate needs other features")
+    return RoutedNetworks(flat, likelihood, heads, gate, weights, seen)
+
+
+def _experts(
+    flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor], tasks: int
+) -> RoutedExperts:
+    gate, share = experts_from_tensors(tensors)
+    heads, weights = _heads(flat, tensors, gate, tasks)
+    if flat.columns not in (None, gate.columns):
+        raise ValueError("its gate needs other features")
+    return RoutedExperts(flat, likelihood, heads, gate, weights, share)
+
+
+def _heads(
+    flat: FlatNetwork, tensors: dict[str, Tensor], gate: TaskGate, tasks: int
+) -> tuple[Tensor, Tensor]:
+    """Take heads and weights, which are all that may be left, and check them."""
+    heads, weights = tensors.pop("heads"), tensors.pop("weights")
     active = int((weights > 0).sum())
     if tensors:
         raise ValueError(f"it also holds {sorted(tensors)[0]}")
@@ -259,11 +285,7 @@ def _routed(
         raise ValueError("its preference and its gate are of different tasks")
     if heads.shape != (active, flat.dimension) or not bool(torch.isfinite(heads).all()):
         raise ValueError("its heads do not fit")
-    if seen is not None and (seen.ndim != 2 or len(seen) != tasks or seen.dtype != torch.bool):
-        raise ValueError("what its tasks have seen does not fit")
-    if flat.columns not in (None, gate.means.shape[1]):
-        raise ValueError("its gate needs other features")
-    return RoutedNetworks(flat, likelihood, heads, gate, weights, seen)
+    return heads, weights
 
 
 def _read(source: Path) -> tuple[ModelEntry, dict[str, Tensor]]:
@@ -295,6 +317,9 @@ def _parse(data: bytes, source: object) -> tuple[ModelEntry, dict[str, Tensor]]:
         intact = False
     if not intact:
         raise StoreError(f"{source} is damaged: its contents do not match its checksum.")
+    if number == VERSION_0_2:
+        contents["format"] = FORMAT
+        likelihood_from_version_0_2(contents)
     try:
         return ModelEntry.model_validate_json(json.dumps(contents)), tensors
     except ValidationError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 from contextlib import suppress
 from datetime import timedelta
@@ -21,6 +22,8 @@ CONDITIONAL = ("s3", "gs", "az")
 """Schemes of object stores with conditional puts."""
 
 _IN_MEMORY = threading.RLock()
+_KEEPING: set[tuple[str, ...]] = set()
+"""Buckets that have been seen to keep to conditions."""
 
 
 class Objects(Protocol):
@@ -31,6 +34,9 @@ class Objects(Protocol):
 
     def names(self) -> list[str]:
         """Return every key there."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many bytes each key has."""
 
     def size(self, key: str) -> int:
         """Return how many bytes a key has; `FileNotFoundError` where there is none."""
@@ -94,12 +100,34 @@ class ConditionalObjects:
             raise StoreError(f"{url} cannot be opened: {_first_line(error)}.") from None
 
     def check_writable(self) -> None:
-        """Refuse nothing: whether conditions are kept shows when they are tried."""
+        """Refuse a store that takes conditions and does not keep to them; ask each one once."""
+        bucket = os.environ.get("AWS_ENDPOINT_URL", ""), *self.url.split("/")[:3]
+        if bucket in _KEEPING:
+            return
+        key = f".ibcl-{secrets.token_hex(16)}.tmp"
+        version = self.put_if(key, b"1", None)
+        try:
+            for condition in (None, f'"{secrets.token_hex(16)}"'):
+                with suppress(ChangedSinceError):
+                    self.put_if(key, b"2", condition)
+                    raise StoreError(
+                        f"{self.url} is in a store that ignores conditions: two writers could "
+                        "destroy each other's work. Save to a local folder, or to a store with "
+                        "conditional puts."
+                    )
+            self.put_if(key, b"3", version)
+        finally:
+            self.remove(key)
+        _KEEPING.add(bucket)
 
     def names(self) -> list[str]:
         """Return every key there."""
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many bytes each key has."""
         pages = self._call("listed", lambda: list(self._obstore.list(self._store)))
-        return sorted(item["path"] for page in pages for item in page)
+        return {item["path"]: int(item["size"]) for page in pages for item in page}
 
     def size(self, key: str) -> int:
         """Return how many bytes a key has."""
@@ -175,13 +203,24 @@ class FsspecObjects:
 
     def names(self) -> list[str]:
         """Return every key there."""
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many bytes each key has."""
         self._files.invalidate_cache()
         prefix = self._root.rstrip("/") + "/"
-        return sorted(name.removeprefix(prefix) for name in self._files.find(self._root))
+        found = self._files.find(self._root, detail=True)
+        return {
+            name.removeprefix(prefix): int(info["size"] or 0)
+            for name, info in sorted(found.items())
+        }
 
     def size(self, key: str) -> int:
         """Return how many bytes a key has."""
-        size = self._files.size(self._path(key))
+        try:
+            size = self._files.size(self._path(key))
+        except FileNotFoundError:
+            raise FileNotFoundError(2, "No such file", f"{self.url}/{key}") from None
         return len(self.read(key)) if size is None else int(size)
 
     def read(self, key: str) -> bytes:

@@ -5,39 +5,37 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from ibcl.learner import IBCL
-from ibcl.store.folder import load
+from ibcl.state import State
+from ibcl.store.folder import Stored, load, save, storage_at
 from ibcl.store.objects import Objects, connect
 
 
-def packed(learner: IBCL) -> dict[str, bytes]:
-    """Return a learner's files by name, everything exact.
+def packed(state: State) -> dict[str, bytes]:
+    """Return the files that a learner's state would be saved as by name, everything exact.
 
     Examples
     --------
     >>> import ibcl
-    >>> contents = packed(ibcl.IBCL(ibcl.networks.linear(2)))
-    >>> "manifest.json" in contents, unpacked(contents).tasks
+    >>> contents = packed(ibcl.IBCL(ibcl.networks.linear(2)).state)
+    >>> "manifest.json" in contents, unpacked(contents).state.tasks
     (True, ())
     """
     url = f"memory://{uuid.uuid4().hex}"
-    before = learner.storage
-    learner.save(url, storage="exact")
-    learner.storage = before
+    save(state, {}, storage_at(url))
     place = connect(url)
     contents = {name: place.read(name) for name in place.names()}
     _clear(place)
     return contents
 
 
-def unpacked(contents: Mapping[str, bytes]) -> IBCL:
-    """Return the learner that `packed` made this of."""
+def unpacked(contents: Mapping[str, bytes]) -> Stored:
+    """Return what `packed` made this of."""
     url = f"memory://{uuid.uuid4().hex}"
     place = connect(url)
     for name, data in contents.items():
         place.put(name, data)
     try:
-        return load(url)
+        return load(storage_at(url))
     finally:
         _clear(place)
 

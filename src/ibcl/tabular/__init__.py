@@ -1,32 +1,49 @@
 """Tables: what the columns of a frame, its classes and its targets mean to a learner.
 
-A `Schema` is fitted on the first task and never changes afterwards, because the parameters of a
-model mean nothing without it. It is given to a learner as ``IBCL(network, encoder=schema)`` and
-kept, as plain numbers and text, in every knowledge base and every exported model.
+A `Schema` is fitted on the first task. Later tasks may add categories and classes to it
+(`Schema.grown`), but change nothing that is there, because the parameters of a model mean nothing
+without it. It is given to a learner as ``IBCL(network, encoder=schema)`` and kept, as plain numbers
+and text, in every knowledge base and every exported model.
+
+There is one reading of values, whatever they come in (`ibcl.tabular.values`): empty is missing,
+text is text.
 """
 
-from ibcl.tabular.answers import in_scaled_units, scales, value_likelihood
-from ibcl.tabular.columns import CategoricalColumn, NumericColumn
-from ibcl.tabular.heads import head_names, make_head, outputs_for
-from ibcl.tabular.schema import LARGEST_INPUT, Schema, usable_columns
+from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn
+from ibcl.tabular.csv_files import csv_blocks, read_csv
+from ibcl.tabular.growth import Growth, input_positions
+from ibcl.tabular.heads import head_names, make_head, outputs_for, reads_only_random
+from ibcl.tabular.schema import LARGEST_INPUT, Schema
+from ibcl.tabular.selection import usable_columns
+from ibcl.tabular.target_likelihood import in_scaled_units, scales, value_likelihood
 from ibcl.tabular.targets import ClassTarget, ValueTarget
-from ibcl.tabular.values import Numbers
+from ibcl.tabular.unknown import Unknown, UnknownCategoriesWarning
+from ibcl.tabular.values import Numbers, text_of
 from ibcl.tabular.weights import sample_weights
 
 __all__ = [
     "LARGEST_INPUT",
     "CategoricalColumn",
     "ClassTarget",
+    "DateColumn",
+    "Growth",
     "Numbers",
     "NumericColumn",
     "Schema",
+    "Unknown",
+    "UnknownCategoriesWarning",
     "ValueTarget",
+    "csv_blocks",
     "head_names",
     "in_scaled_units",
+    "input_positions",
     "make_head",
     "outputs_for",
+    "read_csv",
+    "reads_only_random",
     "sample_weights",
     "scales",
+    "text_of",
     "usable_columns",
     "value_likelihood",
 ]

@@ -78,10 +78,21 @@ def make_head(
     return networks.BUILDERS[name](inputs=inputs, outputs=outputs, **settings)
 
 
+def reads_only_random(inputs: int, outputs: int) -> bool:
+    """Whether a table is so wide that its random features leave the table itself out.
+
+    Examples
+    --------
+    >>> reads_only_random(10, 1), reads_only_random(1500, 1)
+    (False, True)
+    """
+    return 2 * inputs > LARGEST_DIMENSION // outputs - 1
+
+
 def _random_features(inputs: int, width: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
     """Make x beside random features of it, as far as matrices stay small."""
     room = LARGEST_DIMENSION // outputs - 1
-    skip = 2 * inputs <= room
+    skip = not reads_only_random(inputs, outputs)
     if outputs > 1:
         width = min(width, max(1, room - inputs * skip))
-    return networks.random_features(inputs, width, outputs, seed=seed, skip=skip)
+    return networks.random_features(inputs, width, outputs, seed=seed, skip=skip, exact=True)

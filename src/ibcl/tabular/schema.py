@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -14,23 +15,29 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
+from ibcl.tabular.categories import UNKNOWN
 from ibcl.tabular.columns import (
+    DATE_PARTS,
     LARGEST_TEXT,
     CategoricalColumn,
+    DateColumn,
     Imputation,
     NumericColumn,
     numbers_of,
 )
+from ibcl.tabular.growth import Growth, input_positions
 from ibcl.tabular.tables import Table, as_table
 from ibcl.tabular.targets import ClassTarget, ValueTarget
-from ibcl.tabular.values import Numbers, content, listing, text_of
+from ibcl.tabular.unknown import Unknown, counted, warn_of_unknown
+from ibcl.tabular.values import Numbers, content, distinct, listing, text_of
 
 MOST_COLUMNS = 100_000
 MOST_INPUTS = 1_000_000
 LARGEST_INPUT = 1e9
 """Inputs are float32, whose squares must still be finite sums: larger ones are refused."""
 
-Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
+AnyColumn = NumericColumn | CategoricalColumn | DateColumn
+Column = Annotated[AnyColumn, Field(discriminator="kind")]
 Target = Annotated[ClassTarget | ValueTarget, Field(discriminator="kind")]
 
 
@@ -40,8 +47,9 @@ class Schema(BaseModel):
     Made by `Schema.fit` from the first task, and kept for all later ones. A frame is applied by
     name: its order does not matter, columns that the first task did not have are ignored, and one
     that is lacking is refused. An array, or a sparse matrix, is accepted only by a schema that was
-    itself fitted on one, and only with exactly as many columns. What happens to numbers,
-    categories and missing values is described in `ibcl.tabular.columns`.
+    itself fitted on one, and only with exactly as many columns. What happens to numbers, dates,
+    categories and missing values is described in `ibcl.tabular.columns`, and which values are the
+    same in `ibcl.tabular.values`. What becomes of a row never depends on the rows beside it.
 
     Examples
     --------
@@ -49,8 +57,8 @@ class Schema(BaseModel):
     >>> schema = Schema.fit(frame, ["yes", "no", "yes"])
     >>> schema.input_names
     ('age', 'age is missing', 'town=Oslo', 'town=Rome')
-    >>> schema.inputs(pd.DataFrame({"town": ["Paris"], "age": [30]}))
-    tensor([[0., 0., 0., 0.]])
+    >>> schema.inputs(pd.DataFrame({"town": ["Oslo"], "age": [30]}))
+    tensor([[0., 0., 1., 0.]])
     >>> Schema.from_description(schema.description()) == schema
     True
     """
@@ -124,19 +132,21 @@ class Schema(BaseModel):
             target = ClassTarget.fit(y, classes)
         frame = table.frame[names] if table.named else table.frame
         labels = [_label(name) if table.named else None for name in names]
-        texts = [content(column) == "texts" for _, column in frame.items()]
-        numeric = [position for position, text in enumerate(texts) if not text]
-        for position in numeric:
-            _refuse_dates(frame.iloc[:, position], labels[position])
+        kinds = [content(column) for _, column in frame.items()]
+        for kind, (_, column), label in zip(kinds, frame.items(), labels, strict=True):
+            _refuse_other(kind, column, label)
+        numeric = [place for place, kind in enumerate(kinds) if kind in ("numbers", "nothing")]
         values = numbers_of(frame.iloc[:, numeric], [labels[position] for position in numeric])
         places = {position: place for place, position in enumerate(numeric)}
-        columns: list[NumericColumn | CategoricalColumn] = []
-        for position, label in enumerate(labels):
-            if texts[position]:
+        columns: list[AnyColumn] = []
+        for position, (label, kind) in enumerate(zip(labels, kinds, strict=True)):
+            if kind == "texts":
                 columns.append(CategoricalColumn.fit(label, frame.iloc[:, position]))
+            elif kind == "dates":
+                columns.append(DateColumn.fit(label, frame.iloc[:, position], weights, standardise))
             else:
-                column = values[:, places[position]]
-                columns.append(NumericColumn.fit(label, column, weights, imputation, standardise))
+                given = values[:, places[position]]
+                columns.append(NumericColumn.fit(label, given, weights, imputation, standardise))
         return cls(columns=tuple(columns), target=target)
 
     @property
@@ -163,44 +173,154 @@ class Schema(BaseModel):
     @property
     def width(self) -> int:
         """Number of inputs of the network behind it."""
-        return sum(
-            column.width if isinstance(column, CategoricalColumn) else 1 + column.indicator
-            for column in self.columns
-        )
+        return sum(column.width for column in self.columns)
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What each input is: all numbers, then their indicators, then the categories."""
-        called = {
-            position: f"column {position}" if column.name is None else column.name
+        """What each input is: numbers, their indicators, categories, and the parts of dates."""
+        called = [
+            f"column {position}" if column.name is None else column.name
             for position, column in enumerate(self.columns)
-        }
-        numeric = [called[position] for position in self._parts.numeric]
-        missing = [f"{called[position]} is missing" for position in self._parts.indicators]
-        categorical: list[str] = []
-        for position in self._parts.categorical:
+        ]
+        return tuple(
+            called[position] + {"value": "", "category": f"={part}"}.get(what, f" {part}")
+            for position, what, part in self.input_keys
+        )
+
+    @property
+    def input_keys(self) -> tuple[InputKey, ...]:
+        """What each input is, so that it is found in a larger schema: see `input_positions`."""
+        parts = self._parts
+        keys = [InputKey(position, "value", "") for position in parts.numeric]
+        keys += [InputKey(position, "missing", "is missing") for position in parts.indicators]
+        for position in parts.categorical:
             column = self.columns[position]
             assert isinstance(column, CategoricalColumn)
-            categorical += [f"{called[position]}={text}" for text in column.categories]
-            categorical += [f"{called[position]} is missing"] * column.indicator
-        return (*numeric, *missing, *categorical)
+            keys += [InputKey(position, "category", text) for text in column.categories]
+            keys += [InputKey(position, "missing", "is missing")] * column.indicator
+        for position in parts.dates:
+            keys += [InputKey(position, "date", part) for part in DATE_PARTS]
+            keys += [InputKey(position, "missing", "is missing")] * self.columns[position].indicator
+        return tuple(keys)
 
     def inputs(self, x: Any) -> Tensor:
-        """Return a table as the network's inputs, float32 of shape (n, width)."""
-        table = as_table(x)
-        frame = self._applied(table)
+        """Return a table as the network's inputs, float32 of shape (n, width).
+
+        Warns
+        -----
+        UnknownCategoriesWarning
+            If there are rows of which most categories are unknown.
+        """
+        frame = self._applied(as_table(x))
         parts = self._parts
         names = [self.columns[position].name for position in parts.numeric]
         values = numbers_of(frame.iloc[:, parts.numeric], names)
         missing = np.isnan(values)
         scaled = (np.where(missing, parts.fill, values) - parts.centre) / parts.scale
         self._refuse_huge(scaled, values)
-        blocks = [scaled, missing[:, parts.indicated]]
-        for position in parts.categorical:
+        inputs = np.zeros((len(frame), self.width), dtype=np.float32)
+        inputs[:, : len(parts.numeric)] = scaled
+        end = len(parts.numeric) + len(parts.indicators)
+        inputs[:, len(parts.numeric) : end] = missing[:, parts.indicated]
+        places = self._places(frame)
+        for position in (*parts.categorical, *parts.dates):
             column = self.columns[position]
-            assert isinstance(column, CategoricalColumn)
-            blocks.append(column.encode(frame.iloc[:, position]))
-        return torch.as_tensor(np.concatenate(blocks, axis=1, dtype=np.float32))
+            begin, end = end, end + column.width
+            if isinstance(column, CategoricalColumn):
+                column.write(places[position], inputs[:, begin:end])
+            elif isinstance(column, DateColumn):
+                inputs[:, begin:end] = column.encode(frame.iloc[:, position])
+        if any((found == UNKNOWN).any() for found in places.values()):
+            warn_of_unknown(self._unknown(places, len(frame)))
+        return torch.as_tensor(inputs)
+
+    def unknown(self, x: Any) -> Unknown:
+        """Say which categories of a table are unknown, and so have no say in its predictions.
+
+        Examples
+        --------
+        >>> schema = Schema.fit(pd.DataFrame({"town": ["Rome", "Oslo"]}), ["yes", "no"])
+        >>> found = schema.unknown(pd.DataFrame({"town": ["Paris", "Oslo", None]}))
+        >>> found.columns, found.rows.tolist()
+        ({'town': 1}, [True, False, False])
+        """
+        frame = self._applied(as_table(x))
+        return self._unknown(self._places(frame), len(frame))
+
+    def grown(self, x: Any, y: Any = None) -> Growth:
+        """Make room for the categories and classes that a later task has and this has not.
+
+        New categories follow the column's own, new classes the known ones, each sorted among
+        themselves. All else stays: a row that this schema knows is encoded to the same numbers, at
+        the positions that are returned, and to zeros elsewhere.
+
+        Parameters
+        ----------
+        x : the later task's table.
+        y : its labels; None where the classes are not to grow.
+
+        Returns
+        -------
+        schema : the larger schema; this one itself where nothing is new.
+        positions : where each of this schema's inputs is among those of the larger one.
+
+        Examples
+        --------
+        >>> schema = Schema.fit(pd.DataFrame({"town": ["Rome", "Oslo"]}), ["yes", "no"])
+        >>> larger, positions = schema.grown(pd.DataFrame({"town": ["Lima"]}), ["perhaps"])
+        >>> larger.input_names, larger.classes, positions.tolist()
+        (('town=Oslo', 'town=Rome', 'town=Lima'), ('no', 'yes', 'perhaps'), [0, 1])
+        """
+        frame = self._applied(as_table(x))
+        columns = tuple(
+            column.grown(frame.iloc[:, position])
+            if isinstance(column, CategoricalColumn)
+            else column
+            for position, column in enumerate(self.columns)
+        )
+        return self._with(columns, self.target if y is None else self.target.grown(y))
+
+    def united(self, other: Schema) -> Growth:
+        """Make room for the categories and classes of another schema that grew from the same one.
+
+        Raises
+        ------
+        ValueError
+            If the two differ in anything but categories and classes.
+
+        Examples
+        --------
+        >>> schema = Schema.fit(pd.DataFrame({"town": ["Rome", "Oslo"]}), ["yes", "no"])
+        >>> one, _ = schema.grown(pd.DataFrame({"town": ["Lima"]}))
+        >>> other, _ = schema.grown(pd.DataFrame({"town": ["Bonn"]}))
+        >>> one.united(other).schema.input_names
+        ('town=Oslo', 'town=Rome', 'town=Lima', 'town=Bonn')
+        """
+        if len(self.columns) != len(other.columns):
+            raise ValueError("The tables differ in their columns, so they cannot become one.")
+        columns: list[AnyColumn] = []
+        for mine, theirs in zip(self.columns, other.columns, strict=True):
+            joined: AnyColumn = mine
+            if isinstance(mine, CategoricalColumn) and isinstance(theirs, CategoricalColumn):
+                new = mine.vocabulary.new(theirs.categories, f"column {mine.name!r}")
+                joined = mine.with_categories(new)
+                theirs = theirs.model_copy(update={"categories": mine.categories})
+            if mine != theirs:
+                raise ValueError(
+                    f"The tables differ in the scaling or the kind of the column {mine.name!r}, so "
+                    "they cannot become one."
+                )
+            columns.append(joined)
+        return self._with(tuple(columns), self.target.united(other.target))
+
+    def _with(self, columns: tuple[AnyColumn, ...], target: ClassTarget | ValueTarget) -> Growth:
+        larger = self.model_copy(update={"columns": columns, "target": target})
+        # A copy brings along what was computed once.
+        larger.__dict__.pop("_parts", None)
+        if larger.width > MOST_INPUTS:
+            raise ValueError(f"There would be {larger.width:,} inputs, more than {MOST_INPUTS:,}.")
+        larger = self if larger == self else larger
+        return Growth(larger, input_positions(self, larger))
 
     def labels(self, y: Any) -> Tensor:
         """Return labels as class numbers, or targets as scaled values."""
@@ -262,16 +382,32 @@ class Schema(BaseModel):
         return _Parts(
             numeric=[position for position, _ in numeric],
             indicators=[position for position, column in numeric if column.indicator],
-            categorical=[
-                position
-                for position, column in enumerate(self.columns)
-                if isinstance(column, CategoricalColumn)
-            ],
+            categorical=self._positions(CategoricalColumn),
+            dates=self._positions(DateColumn),
             indicated=indicated,
             centre=np.array([column.centre for _, column in numeric]),
             scale=np.array([column.scale for _, column in numeric]),
             fill=np.array([column.fill for _, column in numeric]),
         )
+
+    def _positions(self, kind: type[AnyColumn]) -> list[int]:
+        return [place for place, column in enumerate(self.columns) if isinstance(column, kind)]
+
+    def _places(self, frame: pd.DataFrame) -> dict[int, NDArray[np.intp]]:
+        """Return where each value of the columns of categories stands, by the column's position."""
+        found = {}
+        for position in self._parts.categorical:
+            column = self.columns[position]
+            assert isinstance(column, CategoricalColumn)
+            found[position] = column.places(frame.iloc[:, position])
+        return found
+
+    def _unknown(self, places: dict[int, NDArray[np.intp]], rows: int) -> Unknown:
+        names = {
+            position: f"column {position}" if column.name is None else column.name
+            for position, column in enumerate(self.columns)
+        }
+        return counted({names[position]: found for position, found in places.items()}, rows)
 
     def _applied(self, table: Table) -> pd.DataFrame:
         """Return the columns of the schema, in its order; refuse what may mean something else."""
@@ -311,54 +447,25 @@ class Schema(BaseModel):
             )
 
 
+class InputKey(NamedTuple):
+    """What one input is: of which column, and which part of it."""
+
+    column: int
+    what: Literal["value", "missing", "category", "date"]
+    part: str
+
+
 class _Parts(NamedTuple):
-    """Where numbers, their indicators and categories are, and the statistics as arrays."""
+    """Where numbers, their indicators, categories and dates are; the statistics as arrays."""
 
     numeric: list[int]
     indicators: list[int]
     categorical: list[int]
+    dates: list[int]
     indicated: NDArray[np.bool_]
     centre: Numbers
     scale: Numbers
     fill: Numbers
-
-
-def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
-    """Choose the columns to learn from where nobody names them.
-
-    Numbers, truth values and categories are used. Left out are dates, columns without any value,
-    and texts that look like identifiers or prose: more than 20 different ones that are more than
-    half of the values.
-
-    Returns
-    -------
-    used : names of the columns, in the frame's order.
-    left_out : the others, each with its reason.
-
-    Examples
-    --------
-    >>> usable_columns(pd.DataFrame({"a": [1], "when": [pd.Timestamp(0)]}))
-    (['a'], {'when': 'dates'})
-    """
-    used: list[str] = []
-    left_out: dict[str, str] = {}
-    for name, column in as_table(frame).frame.items():
-        found = content(column)
-        distinct = int(column.nunique()) if found == "texts" else 0
-        if found == "dates":
-            left_out[str(name)] = "dates"
-        elif found == "nothing":
-            left_out[str(name)] = "no values"
-        elif distinct > 20 and distinct > column.count() / 2:
-            left_out[str(name)] = f"{distinct:,} different texts"
-        else:
-            used.append(str(name))
-    if not used:
-        raise ValueError(
-            "There is no column beside the label to learn from: none of numbers, truth values or "
-            "categories."
-        )
-    return used, left_out
 
 
 def _chosen(table: Table, features: Sequence[str] | None) -> list[Any]:
@@ -396,9 +503,11 @@ def _refuse_missing(names: Iterable[str], frame: pd.DataFrame) -> None:
         )
 
 
-def _refuse_dates(column: pd.Series[Any], name: str | None) -> None:
-    if content(column) == "dates":
-        raise ValueError(
-            f"The column {column.name if name is None else name!r} holds dates or times; make "
-            "numbers of them, such as days since some day, or leave the column out."
-        )
+def _refuse_other(kind: str, column: pd.Series[Any], name: str | None) -> None:
+    if kind != "other":
+        return
+    called = f"column {column.name if name is None else name!r}"
+    for value in distinct(column).values:
+        if not isinstance(value, datetime.date | np.datetime64):
+            text_of(value, called)
+    raise ValueError(f"The {called} holds dates beside other values; expected one of them.")

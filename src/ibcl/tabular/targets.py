@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,9 +14,19 @@ from pandas.api.types import is_bool_dtype
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
+from ibcl.tabular.categories import MISSING, UNKNOWN, Vocabulary, kind_of
 from ibcl.tabular.columns import Finite, Text, standardisation
 from ibcl.tabular.tables import as_column
-from ibcl.tabular.values import Numbers, as_numbers, as_texts, content, listing, text_of
+from ibcl.tabular.values import (
+    Numbers,
+    as_numbers,
+    canonical,
+    content,
+    distinct,
+    is_empty,
+    listing,
+    text_of,
+)
 
 MOST_CLASSES = 100_000
 MANY_NUMBERS = 20
@@ -25,12 +36,15 @@ Class = bool | Annotated[int, Field(ge=-(2**63), lt=2**64)] | Finite | Text
 
 
 class ClassTarget(BaseModel):
-    """Classes in the order of their numbers 0, 1, ...: truth values, numbers or texts."""
+    """Classes in the order of their numbers 0, 1, ...: truth values, numbers or texts.
+
+    There may be one only, where further ones are to come (`ibcl.tabular.Schema.grown`).
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     kind: Literal["classes"] = "classes"
-    classes: Annotated[tuple[Class, ...], Field(min_length=2, max_length=MOST_CLASSES)]
+    classes: Annotated[tuple[Class, ...], Field(min_length=1, max_length=MOST_CLASSES)]
 
     @model_validator(mode="after")
     def _distinct(self) -> ClassTarget:
@@ -60,33 +74,67 @@ class ClassTarget(BaseModel):
         >>> ClassTarget.fit([1, 2], classes=["1", "2", "3"]).classes
         (1, 2, 3)
         """
-        column = as_column(y, "labels").rename("label")
-        found = [_plain(value) for value in pd.unique(column)]
+        column = _labels(y)
+        found = _different(column)
         if classes is None:
             _refuse_values(column, len(found))
-            chosen = _sorted(found)
-        else:
-            chosen = [_as_kind_of(_plain(value), found) for value in classes]
-        names = [text_of(value, "label") for value in chosen]
-        if len(names) < 2 or len(set(names)) < len(names):
+            return cls(classes=tuple(_sorted(found)))
+        chosen = [_as_kind_of(_plain(value), found) for value in classes]
+        names = [canonical(text_of(value, "label")) for value in chosen]
+        if not names or len(set(names)) < len(names):
             raise ValueError(
-                f"There must be at least two different classes, but there are {listing(chosen)} "
-                f"({'only one class' if len(names) == 1 else 'some twice'}); name classes that the "
-                "first task lacks with classes=, or predict a value with regression=True."
+                f"The classes must differ, but there are {listing(chosen)}; name each class once "
+                "with classes=."
             )
         return cls(classes=tuple(chosen))
 
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.names, kind_of(self.classes))
+
     def labels(self, y: Any) -> Tensor:
         """Return class numbers; a label that is no class is refused."""
-        texts = as_texts(as_column(y, "labels"), "labels")
-        codes = pd.Index(self.names).get_indexer(pd.Index(texts, dtype=object))
-        if (codes < 0).any():
-            unseen = sorted(set(texts[codes < 0]))
+        column = as_column(y, "labels")
+        places = self._vocabulary.places(column, "labels")
+        if (places == MISSING).any():
+            _refuse_empty(places == MISSING)
+        if (places == UNKNOWN).any():
+            unseen = self._vocabulary.new(column[places == UNKNOWN], "labels")
             raise ValueError(
                 f"The label {unseen[0]!r} is not one of the classes {listing(self.classes)}, which "
-                "the first task fixed; name all classes there with classes=."
+                "were learnt; name all classes in the first task with classes=."
             )
-        return torch.as_tensor(codes.astype(np.int64))
+        return torch.as_tensor(places.astype(np.int64))
+
+    def grown(self, y: Any) -> ClassTarget:
+        """Return the classes with those that are new in these labels behind them.
+
+        Examples
+        --------
+        >>> ClassTarget.fit([1, 2]).grown(["3", 0]).classes
+        (1, 2, 0, 3)
+        """
+        column = _labels(y)
+        found = _different(column)
+        new = [value for value in found if self._place(value) == UNKNOWN]
+        if not new:
+            return self
+        if all(isinstance(value, str) for value in self.classes):
+            new = [text_of(value, "label") for value in new]
+        new = [_as_kind_of(value, list(self.classes)) for value in new]
+        return self._joined(_sorted(new))
+
+    def united(self, other: ClassTarget | ValueTarget) -> ClassTarget:
+        """Return the classes with those of another target behind them."""
+        if not isinstance(other, ClassTarget):
+            raise ValueError("One of the two has classes and the other values to be predicted.")
+        return self._joined([v for v in other.classes if self._place(v) == UNKNOWN])
+
+    def _place(self, value: Any) -> int:
+        return self._vocabulary.find(text_of(value, "labels"), "labels")
+
+    def _joined(self, new: list[Any]) -> ClassTarget:
+        return ClassTarget(classes=(*self.classes, *new)) if new else self
 
     def decode(self, decision: Tensor) -> NDArray[Any]:
         """Return the classes of class numbers."""
@@ -124,11 +172,46 @@ class ValueTarget(BaseModel):
         """Return scaled targets in double precision."""
         return torch.as_tensor((_values(y) - self.centre) / self.scale)
 
+    def grown(self, y: Any) -> ValueTarget:
+        """Return itself: the units of a value stay those of the first task."""
+        return self
+
+    def united(self, other: ClassTarget | ValueTarget) -> ValueTarget:
+        """Return itself where the other target has the same units."""
+        if self != other:
+            raise ValueError("The two scale their targets differently, so they cannot become one.")
+        return self
+
     def decode(self, decision: Tensor) -> NDArray[Any]:
         """Return values in the target's own units, in double precision."""
         scaled = decision.detach().cpu().numpy().astype(np.float64)
         values: NDArray[Any] = scaled * self.scale + self.centre
         return values
+
+
+def _labels(y: Any) -> pd.Series[Any]:
+    """Return labels, of which none may be empty."""
+    column = as_column(y, "labels").rename("label")
+    if column.dtype == object or not isinstance(column.dtype, np.dtype):
+        empty = column.map(is_empty).to_numpy(dtype=bool)
+        if empty.any():
+            _refuse_empty(empty)
+    return column
+
+
+def _refuse_empty(empty: NDArray[np.bool_]) -> None:
+    raise ValueError(
+        f"The labels have {int(empty.sum()):,} missing values, the first in row "
+        f"{int(np.flatnonzero(empty)[0]) + 1}; leave these rows out."
+    )
+
+
+def _different(column: pd.Series[Any]) -> list[Any]:
+    """Return the different labels, each as it was first written."""
+    found: dict[str, Any] = {}
+    for value in distinct(column).values:
+        found.setdefault(canonical(text_of(value, "label")), _plain(value))
+    return list(found.values())
 
 
 def _values(y: Any) -> Numbers:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ibcl.tabular.values import Numbers, text_of
+from ibcl.tabular.categories import UNKNOWN, Vocabulary, kind_of
+from ibcl.tabular.tables import as_column
+from ibcl.tabular.values import Numbers, distinct, listing, text_of
 
 
 def sample_weights(
     y: Any,
     sample_weight: Any = None,
     class_weight: str | Mapping[Any, float] | None = None,
+    classes: Iterable[Any] | None = None,
 ) -> Numbers | None:
     """Return one weight a sample, or None where all weigh 1.
 
@@ -23,6 +26,13 @@ def sample_weights(
     sample_weight : weights that are not negative, one a sample.
     class_weight : ``"balanced"`` lets every class weigh the same in total, n / (classes · n_c); a
         mapping gives each class its weight, 1 where it names none. Both factors are multiplied.
+    classes : classes that are known beside those of ``y``.
+
+    Raises
+    ------
+    ValueError
+        If a weight is given to a class that is neither in ``y`` nor known, or if weights are not
+        numbers, negative, or all zero.
 
     Examples
     --------
@@ -45,11 +55,29 @@ def sample_weights(
 
         factors = np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
     else:
-        by_name = {text_of(key, "class"): value for key, value in class_weight.items()}
-        found = {text_of(label, "label"): label for label in np.unique(labels)}
-        each = {name: float(by_name.get(name, 1.0)) for name in found}
-        factors = _checked([each[text_of(label, "label")] for label in labels], len(labels))
+        factors = _checked(_by_class(y, class_weight, classes), len(labels))
     return factors if weights is None else weights * factors
+
+
+def _by_class(y: Any, class_weight: Mapping[Any, float], classes: Iterable[Any] | None) -> Numbers:
+    found = distinct(as_column(y, "labels"))
+    known = [*found.values, *(() if classes is None else classes)]
+    # Known classes first told apart by their texts, whatever they were written as.
+    names = list(dict.fromkeys(text_of(value, "label") for value in known))
+    vocabulary = Vocabulary(names, kind_of(known))
+    places = {key: vocabulary.find(text_of(key, "class"), "class") for key in class_weight}
+    unknown = [key for key, place in places.items() if place == UNKNOWN]
+    if unknown:
+        raise ValueError(
+            f"class_weight= names {listing(unknown)}, which is no class; the classes are "
+            f"{listing(names)}."
+        )
+    each = np.ones(len(names))
+    for key, place in places.items():
+        each[place] = class_weight[key]
+    of_label = np.array([vocabulary.find(text_of(v, "label"), "label") for v in found.values])
+    result: Numbers = each[of_label][found.codes]
+    return result
 
 
 def _checked(values: Any, samples: int) -> Numbers:

@@ -11,7 +11,7 @@ from synthetic_data import png, texts, write_labelled_images
 from ibcl.experiments import benchmarks
 from ibcl.experiments.benchmarks import Benchmark, celeba, cifar100, newsgroups, tiny_imagenet
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
-from ibcl.experiments.benchmarks.sources import InMemory, Table, Tables
+from ibcl.experiments.benchmarks.raw_tables import InMemory, Table, Tables
 
 
 def assert_well_formed(benchmark: Benchmark) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ibcl.experiments.benchmarks.benchmark import Part
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
-from ibcl.experiments.benchmarks.selection import Selection, hold_out, select
-from ibcl.experiments.benchmarks.sources import Table
+from ibcl.experiments.benchmarks.raw_tables import Table
+from ibcl.experiments.benchmarks.row_selection import Selection, hold_out, select
 
 
 def _description(*tasks: TaskDescription) -> BenchmarkDescription:

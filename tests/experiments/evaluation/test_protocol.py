@@ -9,14 +9,14 @@ import ibcl
 from ibcl.experiments import benchmarks
 from ibcl.experiments.evaluation.contenders import build_network, contender
 from ibcl.experiments.evaluation.metrics import average_per_task
-from ibcl.experiments.evaluation.protocol import Inputs, Protocol, run, scores
-from ibcl.experiments.evaluation.selections import (
+from ibcl.experiments.evaluation.model_selections import (
     class_probabilities,
     draw,
     draw_from_mixture,
     draw_inverted,
     inverted_parameters,
 )
+from ibcl.experiments.evaluation.protocol import Inputs, Protocol, run, scores
 from ibcl.experiments.methods import METHODS, AnswersAmongAllClasses
 
 QUICK = {"epochs": 2, "batch_size": 32}
@@ -82,7 +82,7 @@ def test_mean_model_is_the_librarys(digits):
         priors=[chosen.options["prior_std"]],
         inference=ibcl.DenseVI(),
         pooling="evidence",
-        continual=True,
+        independent=False,
         d=0,
     )
     learner.learn(first.train.x * scale, first.train.y)
@@ -140,7 +140,7 @@ def test_shared_inputs_are_kept_once():
         benchmarks.Split(x + 1, np.array([0, 1, 0])),
         benchmarks.Split(x, np.array([1, 1, 0])),
     ]
-    inputs = Inputs(splits, 2.0)
+    inputs = Inputs(splits, lambda x: x * np.float32(2.0))
     assert inputs.x.shape == (6, 2)
     for split, rows in zip(splits, inputs.split(inputs.x[None]), strict=True):
         np.testing.assert_array_equal(rows[0].numpy(), 2 * split.x)
@@ -209,9 +209,9 @@ def test_inverted_intervals_shrink_to_the_mean_as_alpha_falls():
 def test_asking_at_the_last_task_only_learns_what_asking_always_learns(digits):
     """Methods without models of their own for preferences do not depend on who asked before."""
     always, last = (
-        run(contender(name), digits, protocol=Protocol(samples=0, tasks=3, asked=asked))
+        run(contender(name), digits, protocol=Protocol(samples=0, tasks=3, evaluate_after=after))
         for name in ["ibcl_evidence"]
-        for asked in ("every", "last")
+        for after in ("every", "last")
     )
     assert set(last["task_seen"]) == {3}
     same = always[always["task_seen"] == 3].reset_index(drop=True)
@@ -248,11 +248,11 @@ def test_bad_settings_are_refused():
         contender("ewc")
     with pytest.raises(ValueError, match="A network is 'linear'"):
         build_network("mlp:many", 4)
-    with pytest.raises(ValueError, match="uniform or sparse or grid or five, not 'dense'"):
+    with pytest.raises(ValueError, match=r"Preferences are uniform or sparse or .* not 'dense'"):
         Protocol(family="dense")
     with pytest.raises(ValueError, match="at least one preference"):
         Protocol(preferences=0)
     with pytest.raises(ValueError, match="tasks=2"):
         Protocol(family="grid")
     with pytest.raises(ValueError, match="'every' task or the 'last', not 'first'"):
-        Protocol(asked="first")
+        Protocol(evaluate_after="first")

@@ -10,7 +10,7 @@ from ibcl.experiments import benchmarks, methods
 from ibcl.experiments.benchmarks import BenchmarkRegistration
 from ibcl.experiments.benchmarks.assembly import assemble
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
-from ibcl.experiments.benchmarks.sources import Table
+from ibcl.experiments.benchmarks.raw_tables import Table
 from ibcl.experiments.methods import Range, Registration
 from ibcl.experiments.methods.checked import CheckedMethod
 
@@ -83,7 +83,7 @@ def test_a_new_method_and_benchmark_go_through_bench_tune_and_report(tmp_path):
     page = (tmp_path / "page" / "report.html").read_text()
     assert "the constant" in page
     assert "our benchmark" in page
-    assert "DER++, 5 a task" in page
+    assert "DER++, 5 per task" in page
     assert list((tmp_path / "page" / "figures").glob("metrics-our-own-benchmark-*.png"))
     arguments = ["tune", "our own/benchmark", "-m", "constant", "--trials", "3", *one]
     result = runner.invoke(app, arguments)

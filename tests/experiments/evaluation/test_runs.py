@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ibcl.cli import app
-from ibcl.experiments.engine import LocalEngine
-from ibcl.experiments.evaluation import charts, sources
+from ibcl.engines import LocalEngine
+from ibcl.experiments.evaluation import charts, code_version
 from ibcl.experiments.evaluation.ablation import ABLATIONS, ablation_cells
 from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.protocol import Protocol
@@ -88,11 +88,11 @@ def test_code_version_covers_what_a_method_is_made_from_and_nothing_else(tmp_pat
     for name, text in files.items():
         (package / f"{name}.py").write_text(text)
     monkeypatch.setattr(
-        sources,
+        code_version,
         "_file_of",
         lambda name: p if (p := package / f"{name.rpartition('.')[2]}.py").is_file() else None,
     )
-    version = sources.code_version.__wrapped__
+    version = code_version.code_version.__wrapped__
     before = version("ibcl.a")
     (package / "d.py").write_text("y = 2\n")
     assert version("ibcl.a") == before
@@ -187,7 +187,10 @@ def test_tune_command_prints_settings(tmp_path):
         (["bench", "digits", "-m", "ibcl", "--preferences", "odd"], "Preferences are uniform"),
         (["ablate", "digits", "-k", "beta"], "Unknown ablation 'beta'"),
         (["bench", "digits", "--engine", "cloud"], "Unknown engine 'cloud'; known are local"),
-        (["bench", "digits", "--asked", "never"], "'every' task or the 'last', not 'never'"),
+        (
+            ["bench", "digits", "--evaluate-after", "never"],
+            "after 'every' task or the 'last', not",
+        ),
         (["report", "nowhere"], "There are no results in nowhere"),
         (["tune", "digits", "-m", "ewc"], "Unknown method 'ewc'"),
     ],

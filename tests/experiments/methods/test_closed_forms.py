@@ -18,7 +18,7 @@ PREFERENCES = np.array([[0.5, 0.5], [0.9, 0.1], [0.25, 0.75], [1.0, 0.0]])
 
 @pytest.fixture
 def two_tasks():
-    """Four Gaussian classes, two a task, of different sizes."""
+    """Four Gaussian classes, two per task, of different sizes."""
     rng = np.random.default_rng(0)
     tasks = []
     for k, sizes in enumerate([(40, 60), (70, 30)]):

@@ -112,15 +112,16 @@ def test_routed_answers_are_bayes_rule(gate, heads, three_tasks):
         model = method.learner.model(weights)
         routing = model.routing(x)
         torch.testing.assert_close(routing.sum(1), torch.ones(len(x), dtype=routing.dtype))
-        predictor = model.predictor
+        predictive = model.predictive
+        features = model.features(x).values
         own = torch.stack(
             [
-                predictor.member(x, task, head[None])[:, 1]
-                for head, task in zip(predictor.heads, predictor.active.tolist(), strict=True)
+                predictive.extreme_means(features, task, head[None])[:, 1]
+                for head, task in zip(predictive.heads, predictive.active.tolist(), strict=True)
             ],
             1,
         )
-        expected = (routing[:, predictor.active] * own).sum(1)
+        expected = (routing[:, predictive.active] * own).sum(1)
         found = torch.sigmoid(logits[:, 0]).to(expected)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ibcl import networks
-from ibcl.experiments.methods.models import ManyModels
+from ibcl.experiments.methods.many_models import ManyModels
 from ibcl.experiments.methods.per_sample import OfAnyNetwork, OfLinearLayers, per_sample_gradients
 from ibcl.networks import FlatNetwork
 

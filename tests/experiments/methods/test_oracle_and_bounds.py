@@ -1,4 +1,4 @@
-"""The oracle against scikit-learn, and the methods that train one model a task."""
+"""The oracle against scikit-learn, and the methods that train one model per task."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,7 @@ def conjugate(mean, precision, task, copies):
 
 def learner(kind=VCL, **settings):
     return kind(
-        nn.Linear(1, 1, bias=False),
+        networks.redrawn(nn.Linear(1, 1, bias=False)),
         prior_std=1.5,
         likelihood=Normal(NOISE),
         **{"batch_size": 1000, "memory": 5, **settings},

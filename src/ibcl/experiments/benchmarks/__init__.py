@@ -21,7 +21,9 @@ name             tasks question                                 public source
 ================ ===== ======================================== =====================
 
 ``celeba-balanced`` is CelebA with training data redrawn so that the classes of a task are equally
-frequent.
+frequent. Where tasks disagree, so that a preference pays: ``cifar100-similar`` and
+``tinyimagenet-similar`` set similar classes against each other, ``celeba-contradicting`` has pairs
+of attributes that exclude each other.
 
 Data comes from the public source, or from a folder with copies (``data=`` or ``IBCL_DATA``): one
 folder for each dataset in the layout of the hub, named after the last part of its hub id, and
@@ -66,17 +68,16 @@ Instead of files, any dataset of the Hugging Face hub:
 A row that several tasks share is held out in all of them or in none, so no task trains on what
 another is tested on.
 
-A new benchmark is one new file with a ``load(settings)`` function and one registration here; a new
-backbone is one function in `ibcl.experiments.benchmarks.backbones`.
+A new benchmark is one new file with a ``load(settings)`` function that registers it, and the file's
+name in `MODULES`; a new backbone is one function in `ibcl.experiments.benchmarks.backbones`.
 """
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from ibcl.experiments.benchmarks import celeba, cifar100, digits, newsgroups, tiny_imagenet
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
 from ibcl.experiments.benchmarks.benchmark import (
     Benchmark,
@@ -86,17 +87,22 @@ from ibcl.experiments.benchmarks.benchmark import (
     Provenance,
     Split,
 )
+from ibcl.experiments.benchmarks.benchmark_registration import (
+    BENCHMARKS,
+    BenchmarkRegistration,
+    register,
+)
 from ibcl.experiments.benchmarks.cache import DamagedCacheWarning, default_folder
 from ibcl.experiments.benchmarks.description import (
     BenchmarkDescription,
     TaskDescription,
     read_description,
 )
-from ibcl.experiments.benchmarks.registration import BenchmarkRegistration
-from ibcl.experiments.benchmarks.sources import data_folder, read_dataset, read_files
+from ibcl.experiments.benchmarks.raw_tables import data_folder, read_dataset, read_files
 
 __all__ = [
     "BENCHMARKS",
+    "MODULES",
     "Benchmark",
     "BenchmarkDescription",
     "BenchmarkRegistration",
@@ -113,39 +119,20 @@ __all__ = [
     "registered",
 ]
 
-BENCHMARKS: dict[str, BenchmarkRegistration] = {}
-"""All benchmarks by name."""
+MODULES = (
+    "newsgroups",
+    "cifar100",
+    "tiny_imagenet",
+    "celeba",
+    "digits",
+    "cifar100_similar_pairs",
+    "tiny_imagenet_similar_pairs",
+    "celeba_contradicting",
+)
+"""Files that register benchmarks, in the order in which tables list them."""
 
-
-def register(registration: BenchmarkRegistration) -> BenchmarkRegistration:
-    """Make a benchmark known to the command line, the tables and the figures."""
-    if registration.name in BENCHMARKS:
-        raise ValueError(f"there is a benchmark {registration.name!r} already: choose another name")
-    BENCHMARKS[registration.name] = registration
-    return registration
-
-
-# CelebA's tasks are ten times larger than the others', and its classes so unequal that the best
-# answer to a dense preference is the majority's: sparse preferences tell methods apart.
-_FACES: dict[str, Any] = {
-    "backbone": True,
-    "memories": (200, 500),
-    "families": ("uniform", "sparse"),
-    "training": {"epochs": 2, "batch_size": 128},
-    "tuned_as": "celeba-balanced",
-}
-
-for _entry in (
-    BenchmarkRegistration("20news", "20 Newsgroups", newsgroups.load),
-    BenchmarkRegistration("cifar100", "CIFAR-100", cifar100.load, backbone=True),
-    BenchmarkRegistration("tinyimagenet", "Tiny ImageNet", tiny_imagenet.load, backbone=True),
-    BenchmarkRegistration("celeba", "CelebA", celeba.load, **_FACES),
-    BenchmarkRegistration(
-        "celeba-balanced", "CelebA, equal classes", celeba.load_balanced, **_FACES
-    ),
-    BenchmarkRegistration("digits", "digits", digits.load),
-):
-    register(_entry)
+for _module in MODULES:
+    import_module(f"{__name__}.{_module}")
 
 
 def registered(name: str | os.PathLike[str]) -> BenchmarkRegistration:
@@ -204,11 +191,10 @@ def load(
     --------
     >>> load("digits", seed=1).provenance.sizes["0-vs-1"]
     {'train': 216, 'validation': 72, 'test': 72}
-    >>> load("digit")
+    >>> load("digit")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: unknown benchmark 'digit': use one of 20news, cifar100, tinyimagenet, celeba, \
-celeba-balanced, digits, or the path of a YAML description
+    ValueError: unknown benchmark 'digit': use one of 20news, ..., or the path of a YAML description
     """
     if dimension is not None and dimension < 1:
         raise ValueError(f"dimension must be a positive number of features, but got {dimension}")

@@ -25,8 +25,8 @@ from ibcl.experiments.benchmarks.cache import FeatureCache, FloatArray, array_ha
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
 from ibcl.experiments.benchmarks.extraction import Inputs, extract
 from ibcl.experiments.benchmarks.projection import orthogonal_projection
-from ibcl.experiments.benchmarks.selection import Selection, hold_out, select
-from ibcl.experiments.benchmarks.sources import Table, Tables
+from ibcl.experiments.benchmarks.raw_tables import Table, Tables
+from ibcl.experiments.benchmarks.row_selection import Selection, hold_out, select
 
 
 @dataclass(frozen=True)

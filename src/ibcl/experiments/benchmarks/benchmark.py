@@ -25,9 +25,9 @@ class Split:
     Parameters
     ----------
     x
-        Features, float32, one row an example.
+        Features, float32, one row per example.
     y
-        Labels, int64, one an example.
+        Labels, int64, one per example.
 
     Examples
     --------

@@ -1,14 +1,15 @@
 """Split CIFAR-100: ten tasks, an animal (label 0) or not an animal (label 1).
 
-500 training images a class, of which 100 are held out for validation, and 100 test images.
+500 training images per class, of which 100 are held out for validation, and 100 test images.
 """
 
 from __future__ import annotations
 
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
 from ibcl.experiments.benchmarks.benchmark import Benchmark
+from ibcl.experiments.benchmarks.benchmark_registration import BenchmarkRegistration, register
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
-from ibcl.experiments.benchmarks.sources import read_dataset
+from ibcl.experiments.benchmarks.raw_tables import read_dataset
 
 ANIMALS = (
     "aquarium_fish",
@@ -53,3 +54,6 @@ def load(settings: Settings) -> Benchmark:
     """Load Split CIFAR-100."""
     tables, source = read_dataset(DESCRIPTION, settings.data, settings.cache)
     return assemble(DESCRIPTION, tables, source, settings)
+
+
+register(BenchmarkRegistration("cifar100", "CIFAR-100", load, backbone=True))

@@ -10,8 +10,9 @@ from sklearn.datasets import load_digits
 
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
 from ibcl.experiments.benchmarks.benchmark import Benchmark
+from ibcl.experiments.benchmarks.benchmark_registration import BenchmarkRegistration, register
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
-from ibcl.experiments.benchmarks.sources import Table
+from ibcl.experiments.benchmarks.raw_tables import Table
 
 DESCRIPTION = BenchmarkDescription(
     name="digits",
@@ -31,3 +32,6 @@ def load(settings: Settings) -> Benchmark:
     pixels, digit = load_digits(return_X_y=True)
     table = Table({"digit": digit}, (pixels / 16).astype(np.float32))
     return assemble(DESCRIPTION, {"train": table}, "scikit-learn", settings)
+
+
+register(BenchmarkRegistration("digits", "digits", load))

@@ -1,6 +1,6 @@
 """20 Newsgroups: five tasks, about computers (label 0) or not (label 1).
 
-100 training texts a group are held out for validation; the test texts are the later ones by date,
+100 training texts per group are held out for validation; the test texts are the later ones by date,
 as published. Headers, footers and quotes are removed, because they give the group away.
 
 scikit-learn keeps its download as a pickle, which can run code when it is read: give a data folder
@@ -17,8 +17,9 @@ import numpy as np
 
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
 from ibcl.experiments.benchmarks.benchmark import Benchmark
+from ibcl.experiments.benchmarks.benchmark_registration import BenchmarkRegistration, register
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
-from ibcl.experiments.benchmarks.sources import InMemory, Table, Tables
+from ibcl.experiments.benchmarks.raw_tables import InMemory, Table, Tables
 
 COMPUTERS = (
     "comp.graphics",
@@ -78,3 +79,6 @@ def _table(subset: str, settings: Settings) -> Table:
             "scikit-learn's data folder, or unset IBCL_DATA to download it"
         ) from error
     return Table({"group": np.asarray(bunch.target_names)[bunch.target]}, InMemory(bunch.data))
+
+
+register(BenchmarkRegistration("20news", "20 Newsgroups", load))

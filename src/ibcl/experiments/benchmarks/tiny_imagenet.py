@@ -1,8 +1,8 @@
 """Tiny ImageNet: ten tasks, an animal (label 0) or not an animal (label 1).
 
-The public data has 500 training images a class and 50 in a second, labelled split; the labels of
+The public data has 500 training images per class and 50 in a second, labelled split; the labels of
 its third split were never published. So the second split serves as test data, and 50 training
-images a class are held out for validation, which leaves 450 to learn from: the three parts stay
+images per class are held out for validation, which leaves 450 to learn from: the three parts stay
 apart, at the price of a tenth of the paper's training images.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
 from ibcl.experiments.benchmarks.benchmark import Benchmark
+from ibcl.experiments.benchmarks.benchmark_registration import BenchmarkRegistration, register
 from ibcl.experiments.benchmarks.description import BenchmarkDescription, TaskDescription
-from ibcl.experiments.benchmarks.sources import read_dataset
+from ibcl.experiments.benchmarks.raw_tables import read_dataset
 
 # The data names its classes by WordNet id.
 ANIMALS = {
@@ -57,3 +58,6 @@ def load(settings: Settings) -> Benchmark:
     """Load Tiny ImageNet."""
     tables, source = read_dataset(DESCRIPTION, settings.data, settings.cache)
     return assemble(DESCRIPTION, tables, source, settings)
+
+
+register(BenchmarkRegistration("tinyimagenet", "Tiny ImageNet", load, backbone=True))

@@ -16,7 +16,7 @@ from ibcl.experiments.evaluation.runs import Cell
 Variant = tuple[str, Contender, Protocol, int]
 """A label, who runs, how they are asked, and with how many samples in memory."""
 
-_MEAN_MODELS = Protocol(samples=0, asked="last")
+_MEAN_MODELS = Protocol(samples=0, evaluate_after="last")
 _MEMORY = 500
 _ALPHAS = (0.01, 0.1, 0.25)
 _FEW = ("routed", "ibcl_evidence", "ibcl", "oracle", "derpp", "vcl")
@@ -33,14 +33,14 @@ def significance(benchmark: str) -> Iterable[Variant]:
     """α by the definition, and the inverted per-coordinate variant, labelled as such."""
     for alpha in _ALPHAS:
         chosen = contender("ibcl", benchmark).changed(alpha=alpha)
-        yield f"alpha={alpha:g}", chosen, Protocol(samples=20, asked="last"), 0
-        inverted = Protocol(samples=20, inverted=True, asked="last")
+        yield f"alpha={alpha:g}", chosen, Protocol(samples=20, evaluate_after="last"), 0
+        inverted = Protocol(samples=20, inverted=True, evaluate_after="last")
         yield f"inverted_alpha={alpha:g}", chosen, inverted, 0
 
 
 def significance_fronts(benchmark: str) -> Iterable[Variant]:
     """α on five preferences over the first two tasks, the best of 200 drawn models."""
-    shared = {"family": "five", "samples": 200, "tasks": 2, "asked": "last"}
+    shared = {"family": "five", "samples": 200, "tasks": 2, "evaluate_after": "last"}
     for alpha in _ALPHAS:
         chosen = contender("ibcl", benchmark).changed(alpha=alpha)
         yield f"alpha_front={alpha:g}", chosen, Protocol(**shared), 0  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def prior_numbers(benchmark: str) -> Iterable[Variant]:
 
 
 def pooling(benchmark: str) -> Iterable[Variant]:
-    """Pooling rule times covariance, all with a linear head and tasks learnt apart.
+    """Pooling rule times covariance, all with a linear head and independent tasks.
 
     The mean of a mixture is the barycentre's, so that mean models tell only two rules apart.
     """
@@ -79,7 +79,7 @@ def pooling(benchmark: str) -> Iterable[Variant]:
     shared = {
         "prior_std": dense.options["prior_std"],
         "feature_norm": dense.feature_norm,
-        "continual": False,
+        "independent": True,
         "d": 0.0,
     }
     for rule in ("wasserstein", "evidence"):
@@ -100,12 +100,12 @@ def orders(benchmark: str) -> Iterable[Variant]:
     """The tasks in the benchmark's order and in three random ones."""
     for order in range(4):
         for name in ("routed", "ibcl", "oracle", "derpp"):
-            protocol = Protocol(samples=0, order=order, asked="last")
+            protocol = Protocol(samples=0, order=order, evaluate_after="last")
             yield f"order={order}", contender(name, benchmark, _MEMORY), protocol, _MEMORY
 
 
 def memories(benchmark: str) -> Iterable[Variant]:
-    """How many samples a task rehearsal keeps."""
+    """How many samples per task rehearsal keeps."""
     for memory in (10, 50, 200, 500):
         for name in ("gem", "agem", "der", "derpp", "vcl", "class_rehearsal"):
             yield f"memory={memory}", contender(name, benchmark, memory), _MEAN_MODELS, memory

@@ -17,10 +17,10 @@ from ibcl.experiments.evaluation.chart import (
     mean_models,
     percent,
 )
-from ibcl.experiments.evaluation.names import benchmark_title, title
+from ibcl.experiments.evaluation.comparison_tables import by_metric
 from ibcl.experiments.evaluation.runs import slug
 from ibcl.experiments.evaluation.style import look, looks_of
-from ibcl.experiments.evaluation.summary import by_metric
+from ibcl.experiments.evaluation.titles import benchmark_title, title
 
 
 def ablation_charts(table: pd.DataFrame) -> Iterator[Chart]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ibcl.experiments.evaluation import metrics
-from ibcl.experiments.evaluation.names import in_order, keeps_all_data, title
 from ibcl.experiments.evaluation.style import MOST_LINES, Look, look
+from ibcl.experiments.evaluation.titles import in_order, keeps_all_data, title
 
 
 @dataclass(frozen=True)

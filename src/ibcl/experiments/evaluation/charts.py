@@ -1,7 +1,7 @@
 """What there is to see in a table of results, as charts that know nothing of how they are drawn.
 
-`ibcl.experiments.evaluation.figures` draws them for a paper, `ibcl.experiments.evaluation.report`
-for a browser.
+`ibcl.experiments.evaluation.chart_drawing` draws them for a paper,
+`ibcl.experiments.evaluation.report` for a browser.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ibcl.experiments.evaluation.chart import (
     mean_models,
     percent,
 )
-from ibcl.experiments.evaluation.names import (
+from ibcl.experiments.evaluation.comparison_tables import by_metric, column_title
+from ibcl.experiments.evaluation.runs import slug
+from ibcl.experiments.evaluation.style import MOST_LINES, look
+from ibcl.experiments.evaluation.titles import (
     group_of,
     in_order,
     title,
 )
-from ibcl.experiments.evaluation.runs import slug
-from ibcl.experiments.evaluation.style import MOST_LINES, look
-from ibcl.experiments.evaluation.summary import by_metric, column_title
 
 ALONG = "along=tasks"
 """Label of runs in which a few contenders were asked after every task."""

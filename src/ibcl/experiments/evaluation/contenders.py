@@ -1,8 +1,8 @@
 """Contenders: a registered method with the settings chosen for a benchmark.
 
-The choices are the TOML files in the folder ``settings``, one a benchmark, made on validation data
-by ``ibcl tune``: a section a method, and in it one a size of memory where it rehearses. What was
-not tuned comes from the method's registration.
+The choices are the TOML files in the folder ``settings``, one per benchmark, made on validation
+data by ``ibcl tune``: a section per method, and in it one per size of memory where it rehearses.
+What was not tuned comes from the method's registration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from torch import nn
 
 from ibcl import networks
 from ibcl.experiments import benchmarks, methods
+from ibcl.experiments.evaluation.feature_maps import FeatureMap, Rows
 from ibcl.experiments.methods import Method, Registration
+
+_OWN = ("network", "feature_norm", "feature_map")
+"""Settings of a contender itself; the others are its method's."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Contender:
     ----------
     name
         Name of a method of `ibcl.experiments.methods`.
-    network, feature_norm
+    network, feature_norm, feature_map
         As in the method's registration.
     options
         The method's settings.
@@ -41,6 +45,11 @@ class Contender:
     network: str
     feature_norm: float
     options: Mapping[str, Any]
+    feature_map: str = "raw"
+
+    def fit_map(self, rows: Rows) -> FeatureMap:
+        """Fit its feature map on the first task's training rows."""
+        return FeatureMap.fit(rows, self.feature_map, self.feature_norm)
 
     @property
     def registration(self) -> Registration:
@@ -60,14 +69,20 @@ class Contender:
 
     def changed(self, **settings: Any) -> Contender:
         """Return the same contender with other settings, of its own or of its method."""
-        own = {key: settings.pop(key) for key in ("network", "feature_norm") if key in settings}
+        own = {key: settings.pop(key) for key in _OWN if key in settings}
         return replace(self, **own, options={**self.options, **settings})
 
     @property
     def digest(self) -> str:
         """Short hash of all its settings: a result made with others is not this one's."""
         text = json.dumps(
-            [self.name, self.network, self.feature_norm, dict(sorted(self.options.items()))]
+            [
+                self.name,
+                self.network,
+                self.feature_norm,
+                self.feature_map,
+                dict(sorted(self.options.items())),
+            ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -137,6 +152,7 @@ def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Conte
     settings: dict[str, Any] = {
         "network": registration.network,
         "feature_norm": registration.feature_norm,
+        "feature_map": registration.feature_map,
         **registration.settings,
     }
     if benchmark is not None:
@@ -151,5 +167,6 @@ def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Conte
         name,
         network=settings.pop("network"),
         feature_norm=float(settings.pop("feature_norm")),
+        feature_map=settings.pop("feature_map"),
         options=settings,
     )

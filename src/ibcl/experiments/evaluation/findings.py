@@ -7,13 +7,13 @@ import math
 import pandas as pd
 
 from ibcl.experiments.evaluation import metrics
-from ibcl.experiments.evaluation.names import group_of, keeps_all_data, title
-from ibcl.experiments.evaluation.summary import by_metric, column_title, percent
+from ibcl.experiments.evaluation.comparison_tables import by_metric, column_title, percent
+from ibcl.experiments.evaluation.titles import group_of, keeps_all_data, title
 from ibcl.experiments.methods.registration import OURS
 
 
 def findings(table: pd.DataFrame) -> list[str]:
-    """One sentence a benchmark and family of preferences, from the main runs' mean models."""
+    """One sentence per benchmark and family of preferences, from the main runs' mean models."""
     main = table[(table["label"] == "") & (table["selection"] == "mean")]
     if main.empty:
         return []

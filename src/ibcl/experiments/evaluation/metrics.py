@@ -26,7 +26,7 @@ RUN = ["benchmark", "method", "memory", "preferences", "selection", "label", "se
 
 
 def weighted_accuracy(table: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
-    """acc_ij of every run: one row a run, task seen and task tested, in a column ``value``.
+    """acc_ij of every run: one row per run, task seen and task tested, in a column ``value``.
 
     A task that no preference gives any weight counts with equal weights.
 
@@ -49,19 +49,19 @@ def weighted_accuracy(table: pd.DataFrame, column: str = "accuracy") -> pd.DataF
 
 
 def average_per_task(table: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
-    """Average per-task accuracy: one row a run and task, in a column ``value``."""
+    """Average per-task accuracy: one row per run and task, in a column ``value``."""
     accuracies = weighted_accuracy(table, column)
     return _per_task(accuracies, "task_seen", "mean")
 
 
 def peak_per_task(table: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
-    """Peak per-task accuracy: one row a run and task, in a column ``value``."""
+    """Peak per-task accuracy: one row per run and task, in a column ``value``."""
     accuracies = weighted_accuracy(table, column)
     return _per_task(accuracies, "task_tested", "max")
 
 
 def backward_transfer(table: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
-    """Backward transfer from task 2 on: one row a run and task, in a column ``value``."""
+    """Backward transfer from task 2 on: one row per run and task, in a column ``value``."""
     now = weighted_accuracy(table, column)
     before = now.assign(task_seen=now["task_seen"] + 1)
     pairs = now.merge(before, on=[*RUN, "task_seen", "task_tested"], suffixes=("", "_before"))
@@ -117,12 +117,12 @@ def costs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def along_all_tasks(values: pd.DataFrame) -> pd.DataFrame:
-    """Average a metric over the tasks of each run: one row a run."""
+    """Average a metric over the tasks of each run: one row per run."""
     return values.groupby(RUN)["value"].mean().reset_index()
 
 
 def at_last_task(values: pd.DataFrame) -> pd.DataFrame:
-    """A metric after the last task of each run: one row a run."""
+    """A metric after the last task of each run: one row per run."""
     last = values.groupby(RUN)["task"].transform("max")
     return values[values["task"] == last].drop(columns="task").reset_index(drop=True)
 
@@ -136,7 +136,7 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Estimate a mean from one value a seed.
+    """Estimate a mean from one value per seed.
 
     Examples
     --------

@@ -10,9 +10,9 @@ Batch updates at task i, with n_i samples, e epochs and batches of b:
 Bytes kept for K tasks, in float16: 32,897 parameters a deterministic model, twice that a posterior,
 512 numbers a sample, and 20 prompts of 2,560 bytes.
 
-The printed figures follow with 50 samples a task in the first table (200 on CelebA) and 500 in the
-second, and with 61,046 training images on CelebA (the paper gives 162,770, which would make 25,433
-of the printed 9,538). Rounded up, they agree with what is printed to one update, but for two
+The printed figures follow with 50 samples per task in the first table (200 on CelebA) and 500 in
+the second, and with 61,046 training images on CelebA (the paper gives 162,770, which would make
+25,433 of the printed 9,538). Rounded up, they agree with what is printed to one update, but for two
 entries: 9,380 for convex combinations on Tiny ImageNet is ten times the rounded 938, and 99,747
 for rehearsal on CelebA is 13 below the formula's value.
 """
@@ -91,7 +91,7 @@ PARAMETERS = 512 * 64 + 64 + 64 * 1 + 1
 """Parameters of the paper's network, 512-64-1, with biases."""
 
 _BYTES = 2  # a float16
-_REPLAYED = 500  # samples a task in the paper's table of memory
+_REPLAYED = 500  # samples per task in the paper's table of memory
 _PROMPTS = 20 * 2_560
 
 
@@ -142,7 +142,7 @@ def formula_kilobytes(method: str, setting: Setting) -> float:
 def counted(table: pd.DataFrame) -> pd.DataFrame:
     """What runs of the protocol counted: updates at the last task and in all, bytes, CPU seconds.
 
-    Means over seeds; one row a benchmark, family of preferences, contender and memory.
+    Means over seeds; one row per benchmark, family of preferences, contender and memory.
     """
     keys = ["benchmark", "preferences", "method", "memory", "label"]
     each = metrics.costs(table[table["selection"] == "mean"])

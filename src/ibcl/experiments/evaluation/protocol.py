@@ -2,9 +2,8 @@ r"""The protocol: one contender, one benchmark, one seed; a tidy table comes out
 
 Tasks arrive in order. With task i come the preferences asked until the next one: the scalar 1 at
 task 1, and 10 random ones afterwards, the same for all contenders. After every task the model of
-every preference is tested on all tasks seen so far. Features are divided by one number, such that
-the rows of the *first* task's training data have the length the contender wants, on average;
-nothing is fitted on data that has not arrived.
+every preference is tested on all tasks seen so far. Features go through the contender's own map
+(`ibcl.experiments.evaluation.feature_maps`); nothing is fitted on data that has not arrived.
 
 A row of the table is one preference's model on one task's test data:
 
@@ -14,7 +13,7 @@ column                meaning
 benchmark, backbone   what was learnt
 metric                the column the benchmark prefers
 method, memory, seed  who learnt it; memory is 0 for contenders without one
-preferences           ``uniform`` (the paper's) or ``sparse`` (Dirichlet 0.2)
+preferences           their family: ``uniform`` (the paper's), ``sparse`` or ``vertices``
 task_seen             i, counted from 1
 preference            number of the preference at task i, from 0
 task_tested           j ≤ i
@@ -25,6 +24,10 @@ balanced_accuracy     mean of the classes' recalls
 calibration_error     expected calibration error, 15 bins
 brier                 Σ_c (p_c − 1[y = c])², averaged
 log_loss              −log p_y, averaged, with probabilities of at least 10⁻⁶
+right                 which test examples were answered correctly, as packed bits; kept after the
+                      last task and of mean models only
+labels                the test examples' labels, one byte each, where ``right`` is kept
+test_set              hash of the test examples: seeds may share them
 class_accuracy        the answer among all classes of all tasks seen, where a method gives one
 updates               optimiser steps at task i, counted per model
 bytes                 kept for the next task
@@ -37,6 +40,7 @@ total_seconds         over all tasks so far
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,31 +54,25 @@ from torch import Tensor
 
 from ibcl.experiments.benchmarks import Benchmark, BenchmarkTask, Part, Split
 from ibcl.experiments.evaluation.contenders import Contender
-from ibcl.experiments.evaluation.selections import (
+from ibcl.experiments.evaluation.feature_maps import FeatureMap
+from ibcl.experiments.evaluation.model_selections import (
     Selection,
     class_probabilities,
     draw,
     draw_inverted,
     sampled_selections,
 )
+from ibcl.experiments.evaluation.preference_families import FAMILIES
 from ibcl.experiments.methods import AnswersAmongAllClasses, KeepsAllData, Method
 from ibcl.experiments.methods.ibcl_methods import IBCLMethod
-from ibcl.preference import preference_grid, sample_preferences
 from ibcl.tasks import TaskData
 from ibcl.uncertainty import expected_calibration_error
-
-FAMILIES: dict[str, float | None] = {"uniform": None, "sparse": 0.2, "grid": None, "five": None}
-"""Families of preferences, with the concentration of their Dirichlet distribution if they have one.
-"""
-
-# The paper's five preferences over two tasks.
-_FIVE = np.array([[0.1, 0.9], [0.3, 0.7], [0.5, 0.5], [0.7, 0.3], [0.9, 0.1]])
 
 # Probabilities that count as none in the log loss; one such mistake costs 14.
 _SMALLEST = 1e-6
 
-# Steps of 1/20 along the simplex of two tasks.
-_GRID = 20
+OWN, UNIFORM = "own", "uniform"
+"""Whose model answers a preference: its own, or the uniform preference's for everybody."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,7 @@ class Protocol:
     preferences
         How many at each task after the first.
     family
-        ``"uniform"``, ``"sparse"``, or over two tasks ``"grid"`` (21 evenly spaced ones) or
-        ``"five"`` (the paper's).
+        Name of a family in `ibcl.experiments.evaluation.preference_families`.
     samples
         Models drawn from each highest density region for the selections beyond the mean model; 0
         leaves those out.
@@ -95,16 +92,20 @@ class Protocol:
         Where models are tested; ``"validation"`` is for choosing hyperparameters.
     tasks
         Use only so many tasks, the first ones; all without a number.
-    asked
+    evaluate_after
         ``"every"``: preferences come with every task after the first, and all models are tested
         after every task, as in the paper. ``"last"``: with the tasks before the last one comes only
         the uniform preference, and models are tested after the last task only, which costs a
         fraction of it.
     order
         Number of a random order of the tasks; 0 is the benchmark's own.
+    answered_by
+        ``"own"``: every preference is answered by its own model. ``"uniform"``: all of them by the
+        model of the uniform preference, and scored with their own weights, which shows what a
+        preference is worth.
     inverted
         Draw from per-coordinate intervals of mass α instead of from the highest density region; see
-        `ibcl.experiments.evaluation.selections.draw_inverted`.
+        `ibcl.experiments.evaluation.model_selections.draw_inverted`.
     """
 
     preferences: int = 10
@@ -114,21 +115,32 @@ class Protocol:
     tasks: int | None = None
     order: int = 0
     inverted: bool = False
-    asked: str = "every"
+    evaluate_after: str = "every"
+    answered_by: str = OWN
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(
                 f"Preferences are {' or '.join(FAMILIES)}, not {self.family!r}; choose one."
             )
-        if self.asked not in ("every", "last"):
+        if self.evaluate_after not in ("every", "last"):
             raise ValueError(
-                f"Preferences are asked at 'every' task or the 'last', not {self.asked!r}."
+                f"Models are evaluated after 'every' task or the 'last', not "
+                f"{self.evaluate_after!r}."
+            )
+        if self.answered_by not in (OWN, UNIFORM):
+            raise ValueError(
+                f"A preference is answered by its {OWN!r} model or by the {UNIFORM!r} "
+                f"preference's, not {self.answered_by!r}."
             )
         if self.preferences < 1 or self.samples < 0 or (self.tasks is not None and self.tasks < 1):
             raise ValueError("A protocol needs at least one preference and one task.")
-        if self.family in ("grid", "five") and self.tasks not in (1, 2):
-            raise ValueError("A grid of preferences is laid over two tasks: give tasks=2.")
+        needed = FAMILIES[self.family].tasks
+        if needed is not None and (self.tasks is None or self.tasks > needed):
+            raise ValueError(
+                f"Preferences of the family {self.family!r} are laid over {needed} tasks: give "
+                f"tasks={needed}."
+            )
 
     def tasks_of(self, benchmark: Benchmark) -> list[BenchmarkTask]:
         """Return the tasks to learn, in the order they arrive."""
@@ -139,7 +151,7 @@ class Protocol:
         return tasks[: self.tasks]
 
     def preferences_at(self, task: int, seed: int) -> NDArray[np.float64]:
-        """Return the preferences asked at task i, one a row.
+        """Return the preferences asked at task i, one per row.
 
         Examples
         --------
@@ -150,13 +162,9 @@ class Protocol:
         """
         if task == 1:
             return np.ones((1, 1))
-        if self.family == "grid":
-            return preference_grid(task, _GRID)
-        if self.family == "five":
-            return _FIVE
         entropy = [seed, task, list(FAMILIES).index(self.family)]
         drawn = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        return sample_preferences(task, self.preferences, drawn, FAMILIES[self.family])
+        return FAMILIES[self.family].draw(task, self.preferences, drawn)
 
 
 def run(
@@ -179,8 +187,8 @@ def run(
     """
     protocol = protocol or Protocol()
     tasks = protocol.tasks_of(benchmark)
-    scale = contender.feature_norm / mean_row_norm(tasks[0].train.x)
-    method = contender.create(benchmark.features, memory, seed)
+    features = contender.fit_map(tasks[0].train.x)
+    method = contender.create(features.width(benchmark.features), memory, seed)
     constants = {
         "benchmark": benchmark.name,
         "metric": benchmark.metric,
@@ -194,13 +202,14 @@ def run(
     seconds = 0.0
     for seen, task in enumerate(tasks, start=1):
         updates, begin = method.updates, time.process_time()
-        if protocol.asked == "last" and seen < len(tasks):
-            _learn_unasked(method, task.name, _task_data(task.train, scale), seen)
+        if protocol.evaluate_after == "last" and seen < len(tasks):
+            _learn_unasked(method, task.name, _task_data(task.train, features), seen)
             seconds += time.process_time() - begin
             continue
         weights = protocol.preferences_at(seen, seed)
-        method.learn(task.name, _task_data(task.train, scale), None, weights)
-        method.predict_logits(torch.zeros(1, benchmark.features))
+        asked = weights if protocol.answered_by == OWN else np.full((1, seen), 1 / seen)
+        method.learn(task.name, _task_data(task.train, features), None, asked)
+        method.predict_logits(torch.zeros(1, features.width(benchmark.features)))
         spent = time.process_time() - begin
         seconds += spent
         cost = {
@@ -215,18 +224,22 @@ def run(
         }
         tests = [earlier.parts()[protocol.part] for earlier in tasks[:seen]]
         validations = [earlier.validation for earlier in tasks[:seen]]
-        among_all = class_accuracies(method, tests, scale, len(weights))
-        for selection in selections(method, tests, validations, scale, weights, protocol):
+        among_all = class_accuracies(method, tests, features, len(asked))
+        for selection in selections(method, tests, validations, features, asked, protocol):
+            keep = seen == len(tasks) and selection.name == "mean"
             for j, (test, probabilities) in enumerate(
                 zip(tests, selection.probabilities, strict=True)
             ):
-                for k, model in enumerate(probabilities):
+                for k in range(len(weights)):
+                    answered = k if protocol.answered_by == OWN else 0
+                    model = probabilities[answered]
                     rows.append(
                         constants
                         | {"task_seen": seen, "preference": k, "task_tested": j + 1}
                         | {"selection": selection.name, "weight": weights[k, j]}
                         | scores(model, test.y)
-                        | {"class_accuracy": among_all[j][k]}
+                        | {"class_accuracy": among_all[j][answered]}
+                        | (answers_kept(model, test) if keep else NOT_KEPT)
                         | cost
                     )
     return pd.DataFrame(rows)
@@ -241,14 +254,14 @@ def _learn_unasked(method: Method, task: str, data: TaskData, seen: int) -> None
 
 
 def class_accuracies(
-    method: Method, tests: Sequence[Split], scale: float, models: int
+    method: Method, tests: Sequence[Split], features: FeatureMap, models: int
 ) -> list[list[float]]:
     """How often each preference's model finds the class among those of all tasks, by task.
 
     NaN where a method does not answer that question, and where tasks share their inputs, so that
     it has no answer.
     """
-    inputs = Inputs(tests, scale)
+    inputs = Inputs(tests, features)
     shared = len(inputs.x) < sum(len(test) for test in tests)
     if shared or not isinstance(method, AnswersAmongAllClasses):
         return [[float("nan")] * models for _ in tests]
@@ -265,16 +278,16 @@ def selections(
     method: Method,
     tests: Sequence[Split],
     validations: Sequence[Split],
-    scale: float,
+    features: FeatureMap,
     weights: NDArray[np.float64],
     protocol: Protocol,
 ) -> Iterator[Selection]:
     """Yield the class probabilities of the mean models, then of those drawn from the regions."""
-    inputs = Inputs(tests, scale)
+    inputs = Inputs(tests, features)
     probabilities = class_probabilities(method.predict_logits(inputs.x))
     yield Selection("mean", inputs.split(probabilities))
     if protocol.samples and isinstance(method, IBCLMethod):
-        held_out = Inputs(validations, scale)
+        held_out = Inputs(validations, features)
         yield from sampled_selections(
             method.models(),
             weights,
@@ -290,14 +303,14 @@ def selections(
 class Inputs:
     """The inputs of several tasks as one table; inputs that tasks share are in it once."""
 
-    def __init__(self, splits: Sequence[Split], scale: float) -> None:
+    def __init__(self, splits: Sequence[Split], features: FeatureMap) -> None:
         unique = {id(split.x): split.x for split in splits}
         starts = np.cumsum([0, *(len(x) for x in unique.values())])
         places = dict(zip(unique, starts.tolist(), strict=False))
         self.slices = [
             slice(places[id(split.x)], places[id(split.x)] + len(split)) for split in splits
         ]
-        self.x = torch.from_numpy(np.concatenate(list(unique.values())) * np.float32(scale))
+        self.x = torch.from_numpy(features(np.concatenate(list(unique.values()))))
 
     def split(self, values: Tensor) -> list[Tensor]:
         """Return each task's own rows of values of shape (models, rows, ...)."""
@@ -328,16 +341,25 @@ def scores(probabilities: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
     }
 
 
-def mean_row_norm(x: NDArray[np.float32]) -> float:
-    """Return the average length of the rows.
+NOT_KEPT = {"right": b"", "labels": b"", "test_set": ""}
+
+
+def answers_kept(probabilities: Tensor, test: Split) -> dict[str, bytes | str]:
+    r"""Which examples a model answers correctly, for intervals over test examples.
 
     Examples
     --------
-    >>> mean_row_norm(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32))
-    3.0
+    >>> split = Split(np.zeros((2, 1), np.float32), np.array([0, 1]))
+    >>> answers_kept(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), split)["right"]
+    b'\x80'
     """
-    return float(np.linalg.norm(x, axis=1).mean()) or 1.0
+    values = np.nan_to_num(probabilities.numpy(), nan=1 / probabilities.shape[1])
+    return {
+        "right": np.packbits(values.argmax(1) == test.y).tobytes(),
+        "labels": test.y.astype(np.uint8).tobytes(),
+        "test_set": hashlib.sha256(test.x.tobytes() + test.y.tobytes()).hexdigest()[:12],
+    }
 
 
-def _task_data(split: Split, scale: float) -> TaskData:
-    return TaskData(torch.from_numpy(split.x * np.float32(scale)), torch.from_numpy(split.y))
+def _task_data(split: Split, features: FeatureMap) -> TaskData:
+    return TaskData(torch.from_numpy(features(split.x)), torch.from_numpy(split.y))

@@ -14,22 +14,23 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
-from ibcl.experiments.evaluation import overhead
+from ibcl.experiments.evaluation import bootstrap, overhead
 from ibcl.experiments.evaluation.chart import Chart
+from ibcl.experiments.evaluation.chart_drawing import figure_as_png, write_figures
 from ibcl.experiments.evaluation.charts import all_charts, region_example
-from ibcl.experiments.evaluation.figures import figure_as_png, write_figures
-from ibcl.experiments.evaluation.findings import findings
-from ibcl.experiments.evaluation.names import benchmark_title, title
-from ibcl.experiments.evaluation.runs import environment
-from ibcl.experiments.evaluation.study_tables import study_tables
-from ibcl.experiments.evaluation.style import PLOTLY_DASHES, PLOTLY_SYMBOLS
-from ibcl.experiments.evaluation.summary import (
+from ibcl.experiments.evaluation.comparison_tables import (
     comparison,
     difference_table,
     differences,
     markdown,
     summarise,
+    worth_table,
 )
+from ibcl.experiments.evaluation.findings import findings
+from ibcl.experiments.evaluation.runs import UNIFORM_BASELINE, environment
+from ibcl.experiments.evaluation.study_tables import study_tables
+from ibcl.experiments.evaluation.style import PLOTLY_DASHES, PLOTLY_SYMBOLS
+from ibcl.experiments.evaluation.titles import benchmark_title, title
 
 REFERENCES = ("oracle", "routed")
 """Contenders that the page compares all others with, seed by seed."""
@@ -103,14 +104,17 @@ def write_report(
     summary.to_csv(folder / "summary.csv", index=False, float_format="%.6g")
     training.to_csv(folder / "table1-updates.csv", index=False, float_format="%.6g")
     memory.to_csv(folder / "table2-kilobytes.csv", index=False, float_format="%.6g")
-    paired = {reference: differences(table, reference) for reference in REFERENCES}
+    paired = {reference: paired_differences(table, reference) for reference in REFERENCES}
     paired = {reference: found for reference, found in paired.items() if len(found)}
+    worth = worth_table(table)
     parts = ["# Tables\n", "## Who wins where\n", markdown(comparison(summary))]
     for reference, found in paired.items():
         file = folder / f"differences-from-{reference}.csv"
         found.to_csv(file, index=False, float_format="%.6g")
         parts += [f"\n## Points more or less than {title(reference)}\n"]
         parts += [markdown(difference_table(found))]
+    if len(worth):
+        parts += [f"\n## {WORTH}\n", markdown(worth)]
     for column, heading in OTHER_TABLES.items():
         if column in summary:
             parts += [
@@ -123,9 +127,21 @@ def write_report(
     (folder / "tables.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
     write_figures(charts, folder / "figures")
     page = folder / "report.html"
-    text = _page(table, charts, summary, paired, training, memory, extra)
+    text = _page(table, charts, summary, paired, training, memory, extra, worth)
     page.write_text(text, encoding="utf-8")
     return page
+
+
+WORTH = "What a preference is worth: points over the same method with the uniform preference"
+
+
+def paired_differences(table: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Differences from a reference: over seeds and test examples where test answers were kept."""
+    main = table[table["label"].isin(["", UNIFORM_BASELINE])]
+    found = bootstrap.differences(main, reference)
+    if found.empty:
+        return differences(table, reference)
+    return found[(found["method"] != reference) | (found["label"] != "")]
 
 
 OTHER_TABLES = {
@@ -145,6 +161,7 @@ def _page(
     training: pd.DataFrame,
     memory: pd.DataFrame,
     extra: Mapping[str, pd.DataFrame],
+    worth: pd.DataFrame,
 ) -> str:
     seeds = ", ".join(str(seed) for seed in sorted(table["seed"].unique()))
     backbones = table.groupby("benchmark", sort=False)["backbone"].first()
@@ -165,10 +182,13 @@ def _page(
             (
                 f"Points more or less than {title(reference)}, seed by seed",
                 "The same data, held-out examples and preferences for both, so their difference is "
-                "known better than either; 95 % intervals over seeds.",
+                "known better than either; 95 % intervals over seeds and test examples, [low, "
+                "high], where test answers were kept, and otherwise over seeds, ±.",
                 _html(difference_table(found)),
             )
         )
+    if len(worth):
+        sections.append((WORTH, "95 % intervals over seeds and test examples.", _html(worth)))
     for chart in charts:
         sections.append((chart.title, chart.caption, _shown(chart)))
     for column, heading in OTHER_TABLES.items():

@@ -11,7 +11,7 @@ import json
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
 from io import BytesIO
@@ -20,17 +20,20 @@ from typing import Any
 
 import pandas as pd
 
-from ibcl.callbacks import RunLog
+from ibcl.engines import Engine, LocalEngine, Outcome
 from ibcl.errors import StoreError
 from ibcl.experiments import benchmarks, methods
 from ibcl.experiments.benchmarks import Benchmark
-from ibcl.experiments.engine import Engine, LocalEngine, Outcome
-from ibcl.experiments.evaluation import places
+from ibcl.experiments.evaluation import result_files
+from ibcl.experiments.evaluation.code_version import code_version
 from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.metrics import average_per_task
-from ibcl.experiments.evaluation.protocol import Protocol, run
-from ibcl.experiments.evaluation.sources import code_version
+from ibcl.experiments.evaluation.protocol import UNIFORM, Protocol, run
 from ibcl.progress import progress_bar
+from ibcl.run_logs import RunLog
+
+UNIFORM_BASELINE = "uniform preference"
+"""Label of runs in which everybody is answered by the uniform preference's model."""
 
 STUDIES_MODULE = "ibcl.experiments.evaluation.studies"
 
@@ -48,7 +51,7 @@ class Cell:
     contender
         With the settings chosen for this benchmark.
     memory
-        Samples a task a rehearsal method keeps; 0 for contenders that keep none.
+        Samples per task that a rehearsal method keeps; 0 for contenders that keep none.
     label
         Tells variants of one contender apart, as in an ablation.
     study
@@ -108,11 +111,14 @@ def cells_of(
     backbone: str | None = None,
     families: Sequence[str] | None = None,
     protocol: Protocol | None = None,
+    uniform_baseline: bool = False,
 ) -> list[Cell]:
     """List the cells of a comparison; contenders without a memory run once whatever the memories.
 
     Sizes of memory and families of preferences are the benchmark's own where none are given. The
-    backbone is for benchmarks that use one; the others keep their own features.
+    backbone is for benchmarks that use one; the others keep their own features. With the uniform
+    baseline every contender runs once more, answering everybody with the uniform preference's
+    model, under the label `UNIFORM_BASELINE`.
 
     Examples
     --------
@@ -129,16 +135,14 @@ def cells_of(
                 rehearses = methods.registered(name).rehearses
                 for memory in (memories or declared.memories) if rehearses else (0,):
                     for family in families or declared.families:
-                        found.append(
-                            Cell(
-                                benchmark,
-                                contender(name, benchmark, memory),
-                                seed,
-                                Protocol(**{**base, "family": family}),
-                                memory,
-                                backbone if declared.backbone else None,
-                            )
-                        )
+                        image = backbone if declared.backbone else None
+                        who = contender(name, benchmark, memory)
+                        asked = Protocol(**{**base, "family": family})
+                        found.append(Cell(benchmark, who, seed, asked, memory, image))
+                        if uniform_baseline:
+                            alike = replace(asked, answered_by=UNIFORM, samples=0)
+                            label = UNIFORM_BASELINE
+                            found.append(Cell(benchmark, who, seed, alike, memory, image, label))
     return found
 
 
@@ -189,7 +193,7 @@ def finished(cell: Cell, folder: Path) -> bool:
 
 def read_part(path: Path) -> pd.DataFrame:
     """Read the table of one cell."""
-    return pd.read_parquet(BytesIO(places.read_bytes(path)))
+    return pd.read_parquet(BytesIO(result_files.read_bytes(path)))
 
 
 def run_cell(folder: Path, cell: Cell) -> str:
@@ -207,7 +211,7 @@ def run_cell(folder: Path, cell: Cell) -> str:
         table = run(cell.contender, benchmark, cell.seed, cell.memory, cell.protocol)
     table.insert(0, "label", cell.label)
     table["settings"], table["data"] = cell.digest, cell.data
-    places.write_bytes(folder / cell.file, table.to_parquet(index=False))
+    result_files.write_bytes(folder / cell.file, table.to_parquet(index=False))
     return cell.name
 
 
@@ -224,13 +228,13 @@ def run_all(
     In this process without an engine. A cell that fails is an outcome with an error.
     """
     engine = engine or LocalEngine(1)
-    if places.of_one_process(folder) and getattr(engine, "processes", None) != 1:
+    if result_files.of_one_process(folder) and getattr(engine, "processes", None) != 1:
         raise ValueError(
             f"{folder} is in the memory of this process, so no other one can put results there: "
             "use one process, or a folder or s3:// URL."
         )
     waiting = [cell for cell in cells if not finished(cell, folder)]
-    yield from engine.run(partial(run_cell, places.absolute(folder)), waiting)
+    yield from engine.run(partial(run_cell, result_files.absolute(folder)), waiting)
 
 
 def run_with_progress(
@@ -275,7 +279,7 @@ def log_accuracies(cell: Cell, folder: Path, log: RunLog) -> None:
 def write_environment(folder: Path) -> None:
     """Write down the versions the results were made with."""
     text = json.dumps(environment(), indent=2) + "\n"
-    places.write_bytes(folder / "environment.json", text.encode())
+    result_files.write_bytes(folder / "environment.json", text.encode())
 
 
 def environment() -> dict[str, Any]:
@@ -292,7 +296,7 @@ def environment() -> dict[str, Any]:
 
 def read_runs(*folders: Path) -> pd.DataFrame:
     """Read all tables in these folders as one."""
-    parts = sorted(part for folder in folders for part in places.tables(Path(folder)))
+    parts = sorted(part for folder in folders for part in result_files.tables(Path(folder)))
     if not parts:
         named = ", ".join(str(folder) for folder in folders)
         raise FileNotFoundError(
@@ -307,11 +311,13 @@ def read_runs(*folders: Path) -> pd.DataFrame:
 def read_study(name: str, *folders: Path) -> pd.DataFrame:
     """Read the tables of a study in these folders as one; empty where there are none."""
     inside = [Path(folder) / name for folder in folders]
-    return read_runs(*inside) if any(places.tables(path) for path in inside) else pd.DataFrame()
+    return (
+        read_runs(*inside) if any(result_files.tables(path) for path in inside) else pd.DataFrame()
+    )
 
 
 def write_compact(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write all runs as one small file a benchmark, which `read_runs` reads like the parts.
+    """Write all runs as one small file per benchmark, which `read_runs` reads like the parts.
 
     Numbers are kept as single-precision ones, which loses nothing that is ever shown.
     """

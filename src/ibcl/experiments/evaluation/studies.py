@@ -20,7 +20,8 @@ import ibcl
 from ibcl.experiments import benchmarks
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.evaluation.contenders import Contender
-from ibcl.experiments.evaluation.protocol import Protocol, mean_row_norm
+from ibcl.experiments.evaluation.feature_maps import FeatureMap
+from ibcl.experiments.evaluation.protocol import Protocol
 from ibcl.experiments.methods.ibcl_methods import IBCLMethod
 
 EXAMPLES = (5, 10, 20, 50, 100, 200)
@@ -28,21 +29,21 @@ EXAMPLES = (5, 10, 20, 50, 100, 200)
 
 
 class Learnt(NamedTuple):
-    """A learner that has seen all tasks of a benchmark, and how its features are scaled."""
+    """A learner that has seen all tasks of a benchmark, and the map in front of it."""
 
     learner: ibcl.IBCL
-    scale: float
+    features: FeatureMap
 
 
 def learn_all(contender: Contender, benchmark: Benchmark, seed: int) -> Learnt:
     """Learn every task of a benchmark as the protocol does."""
-    scale = contender.feature_norm / mean_row_norm(benchmark.tasks[0].train.x)
-    method = contender.create(benchmark.features, 0, seed)
+    features = contender.fit_map(benchmark.tasks[0].train.x)
+    method = contender.create(features.width(benchmark.features), 0, seed)
     if not isinstance(method, IBCLMethod):
         raise ValueError(f"{contender.name} is no variant of IBCL: studies need its learner.")
     for task in benchmark.tasks:
-        method.learner.learn(_inputs(task.train.x, scale), task.train.y, task=task.name)
-    return Learnt(method.learner, scale)
+        method.learner.learn(_inputs(task.train.x, features), task.train.y, task=task.name)
+    return Learnt(method.learner, features)
 
 
 def detection(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFrame:
@@ -75,7 +76,7 @@ def _doubts(learnt: Learnt, x: NDArray[np.float32]) -> dict[str, NDArray[np.floa
     """Scores of inputs that should be larger where the model has nothing to go by."""
     tasks = len(learnt.learner.tasks)
     model = learnt.learner.model(np.full(tasks, 1 / tasks))
-    inputs = _inputs(x, learnt.scale)
+    inputs = _inputs(x, learnt.features)
     bounds = model.credal_bounds(inputs)
     routing = model.routing(inputs).clamp(min=1e-12)
     found = {
@@ -100,7 +101,7 @@ def bounds(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFram
     model = learnt.learner.model(np.full(tasks, 1 / tasks))
     rows = []
     for number, task in enumerate(benchmark.tasks, start=1):
-        inputs = _inputs(task.test.x, learnt.scale)
+        inputs = _inputs(task.test.x, learnt.features)
         found = model.credal_bounds(inputs)
         allowed = found.upper >= found.lower.amax(1, keepdim=True)
         y = torch.from_numpy(task.test.y)
@@ -136,7 +137,7 @@ def inferred(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFr
     guesses: list[NDArray[np.float64]] = []
     for n in EXAMPLES:
         for k, weights in enumerate(wanted):
-            x, y = _drawn(benchmark, weights, n, rng, learnt.scale)
+            x, y = _drawn(benchmark, weights, n, rng, learnt.features)
             for labelled in (True, False):
                 guess = learner.infer_preference(x, y if labelled else None).vector()
                 guesses.append(guess)
@@ -159,7 +160,7 @@ def _drawn(
     weights: NDArray[np.float64],
     n: int,
     rng: np.random.Generator,
-    scale: float,
+    features: FeatureMap,
 ) -> tuple[Tensor, NDArray[np.int64]]:
     """Draw validation examples from the tasks with these probabilities."""
     tasks = rng.choice(len(weights), n, p=weights / weights.sum())
@@ -169,7 +170,7 @@ def _drawn(
         row = rng.integers(len(part))
         x.append(part.x[row])
         y.append(part.y[row])
-    return _inputs(np.stack(x), scale), np.array(y)
+    return _inputs(np.stack(x), features), np.array(y)
 
 
 def _scores(
@@ -178,7 +179,7 @@ def _scores(
     """The benchmark's metric of every preference's model on every task, (preferences, tasks)."""
     columns = []
     for task in benchmark.tasks:
-        answers = learnt.learner.predict_many(_inputs(task.test.x, learnt.scale), preferences)
+        answers = learnt.learner.predict_many(_inputs(task.test.x, learnt.features), preferences)
         right = answers.argmax(-1).numpy() == task.test.y
         if benchmark.metric == "accuracy":
             columns.append(right.mean(1))
@@ -188,8 +189,8 @@ def _scores(
     return np.stack(columns, 1)
 
 
-def _inputs(x: NDArray[np.float32], scale: float) -> Tensor:
-    return torch.from_numpy(x * np.float32(scale))
+def _inputs(x: NDArray[np.float32], features: FeatureMap) -> Tensor:
+    return torch.from_numpy(features(x))
 
 
 def _share(values: Tensor) -> float:

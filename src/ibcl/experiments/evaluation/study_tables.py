@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from ibcl.experiments.evaluation import metrics
-from ibcl.experiments.evaluation.names import benchmark_title
-from ibcl.experiments.evaluation.summary import percent
+from ibcl.experiments.evaluation.comparison_tables import percent
+from ibcl.experiments.evaluation.titles import benchmark_title
 
 HALF_A_POINT = 0.005
 

@@ -1,16 +1,19 @@
 """Tuning: every method's own hyperparameters, with one rule and one budget for all, by Optuna.
 
-The rule: for every benchmark, method and size of memory apart, the same number of trials. A trial
-is the average per-task score (the benchmark's metric) of the mean models on *validation* data after
-the last of **all** tasks, with three preferences, averaged over the validation seeds 100, 101 and
-102; results are reported of other seeds, on test data. The first trial is the settings before
-tuning, the others are drawn by the tree-structured Parzen estimator from the method's own space
-(`ibcl.experiments.methods.registry`). A trial whose average after one or two seeds is below the
-median of the earlier trials' at that point is stopped; it counts as a trial, and cannot win.
+The rule: for every benchmark, method and size of memory separately, the same number of trials. A
+trial is the average per-task score (the benchmark's metric) of the mean models on *validation* data
+after the last of **all** tasks, with three preferences, averaged over the validation seeds 100, 101
+and 102; results are reported of other seeds, on test data. The first trial is the method's
+registered settings, for rivals those that their authors publish; the next ones are random, up to a
+third of all and at most ten; the others are drawn by the tree-structured Parzen estimator from the
+method's own space, with a seed of the search's own. Seeds are the resource of successive halving: a
+trial goes on to its next seed only if it is among the better half of those that got as far. One
+that is stopped counts as a trial, and cannot win.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -21,14 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import pandas as pd
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from ibcl.experiments import benchmarks
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.contenders import Contender, contender, not_searched
-from ibcl.experiments.evaluation.places import read_bytes, write_bytes
 from ibcl.experiments.evaluation.protocol import Protocol, run
+from ibcl.experiments.evaluation.result_files import read_bytes, write_bytes
 from ibcl.experiments.methods import Range
 
 SEEDS = (100, 101, 102)
@@ -56,6 +64,11 @@ class Search:
     tasks: int | None = None
     folder: str | None = None
 
+    def sampling_seed(self, trials: int) -> int:
+        """Seed of its draws after so many trials: no two searches draw the same settings."""
+        name = f"{self.benchmark} {self.method} {self.memory} {trials}"
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
+
     @property
     def file(self) -> Path | None:
         """The file of its trials."""
@@ -69,7 +82,7 @@ class Search:
 class Trial:
     """Settings, and the score of each validation seed they were tried on."""
 
-    settings: dict[str, float]
+    settings: dict[str, float | str]
     scores: tuple[float, ...]
     finished: bool
     seconds: float
@@ -115,23 +128,22 @@ def searches(
 def tune(search: Search) -> Tuned:
     """Find a method's best settings on a benchmark's validation data.
 
-    What the folder holds already is read, not searched again.
+    What the folder holds already is read, and the search goes on from there.
     """
     if search.trials < 1:
         raise ValueError(f"Tuning needs at least one trial, not {search.trials}.")
+    done: list[Trial] = []
     if search.file is not None:
         with suppress(FileNotFoundError):
-            found = read_tuned(search.file)
-            if len(found.trials) >= search.trials:
-                return found
+            done = list(read_tuned(search.file).trials)
+    if len(done) >= search.trials:
+        return Tuned(search, tuple(done))
     start = contender(search.method, search.benchmark, search.memory)
-    space = start.registration.space
     # Where classes are so unequal, every good answer to a dense preference is the majority's.
     family = "sparse" if "sparse" in benchmarks.registered(search.benchmark).families else "uniform"
     protocol = Protocol(
-        PREFERENCES, family, samples=0, part="validation", tasks=search.tasks, asked="last"
+        PREFERENCES, family, samples=0, part="validation", tasks=search.tasks, evaluate_after="last"
     )
-    done: list[Trial] = []
 
     def objective(trial: optuna.Trial) -> float:
         drawn = suggest(trial, start)
@@ -140,8 +152,9 @@ def tune(search: Search) -> Tuned:
 
         def note(finished: bool) -> None:
             done.append(Trial(drawn, tuple(scores), finished, time.process_time() - begin))
+            _write(Tuned(search, tuple(done)))
 
-        for step, seed in enumerate(search.seeds):
+        for number, seed in enumerate(search.seeds, start=1):
             try:
                 scores.append(_score(start.changed(**drawn), search, seed, protocol))
             except ValueError:
@@ -149,8 +162,8 @@ def tune(search: Search) -> Tuned:
                 note(finished=False)
                 raise
             average = sum(scores) / len(scores)
-            trial.report(average, step)
-            if step + 1 < len(search.seeds) and trial.should_prune():
+            trial.report(average, number)
+            if number < len(search.seeds) and trial.should_prune():
                 note(finished=False)
                 raise optuna.TrialPruned
         note(finished=True)
@@ -159,15 +172,42 @@ def tune(search: Search) -> Tuned:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=4),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=1, n_min_trials=1),
+        sampler=optuna.samplers.TPESampler(
+            seed=search.sampling_seed(len(done)), n_startup_trials=min(10, 1 + search.trials // 3)
+        ),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
     )
-    study.enqueue_trial(_present(start))
-    study.optimize(objective, n_trials=search.trials if space else 1, catch=(ValueError,))
-    found = Tuned(search, tuple(done))
-    if search.file is not None:
-        write_bytes(search.file, (json.dumps(asdict(found), indent=1) + "\n").encode())
-    return found
+    for earlier in done:
+        study.add_trial(_as_optuna(earlier, start))
+    if not done:
+        study.enqueue_trial(_registered(start))
+    wanted = search.trials if start.registration.searched else 1
+    study.optimize(objective, n_trials=max(0, wanted - len(done)), catch=(ValueError,))
+    return Tuned(search, tuple(done))
+
+
+def _write(found: Tuned) -> None:
+    if found.search.file is not None:
+        write_bytes(found.search.file, (json.dumps(asdict(found), indent=1) + "\n").encode())
+
+
+def _as_optuna(trial: Trial, start: Contender) -> optuna.trial.FrozenTrial:
+    """Return a trial of an interrupted search as Optuna knows it."""
+    steps = range(1, len(trial.scores) + 1)
+    averages = {step: sum(trial.scores[:step]) / step for step in steps}
+    if trial.finished:
+        state, value = optuna.trial.TrialState.COMPLETE, averages[len(trial.scores)]
+    elif trial.scores:
+        state, value = optuna.trial.TrialState.PRUNED, averages[len(trial.scores)]
+    else:
+        state, value = optuna.trial.TrialState.FAIL, None
+    return optuna.trial.create_trial(
+        state=state,
+        value=value,
+        params=trial.settings,
+        distributions=distributions(start),
+        intermediate_values=averages,
+    )
 
 
 def read_tuned(path: Path) -> Tuned:
@@ -178,23 +218,40 @@ def read_tuned(path: Path) -> Tuned:
     return Tuned(search, tuple(trials))
 
 
-def suggest(trial: optuna.Trial, start: Contender) -> dict[str, float]:
-    """Draw the settings of one trial from the method's own space."""
-    drawn: dict[str, float] = {}
-    for name, values in start.registration.space.items():
+def distributions(start: Contender) -> dict[str, BaseDistribution]:
+    """What tuning draws a method's settings from."""
+    found: dict[str, BaseDistribution] = {}
+    for name, values in start.registration.searched.items():
         if not isinstance(values, Range):
-            drawn[name] = trial.suggest_categorical(name, values)
+            found[name] = CategoricalDistribution(values)
         elif isinstance(values.low, int):
-            drawn[name] = trial.suggest_int(name, values.low, int(values.high), log=True)
+            found[name] = IntDistribution(values.low, int(values.high), log=True)
         else:
-            drawn[name] = _rounded(trial.suggest_float(name, *values, log=True))
-    return drawn
+            found[name] = FloatDistribution(*values, log=True)
+    return found
 
 
-def _present(start: Contender) -> dict[str, float]:
-    """The settings before tuning, as a trial; where one is outside the space, it is drawn."""
-    present: dict[str, Any] = {"feature_norm": start.feature_norm, **start.options}
-    return {name: present[name] for name in start.registration.space if name in present}
+def _draw(trial: optuna.Trial, name: str, space: BaseDistribution) -> Any:
+    if isinstance(space, CategoricalDistribution):
+        return trial.suggest_categorical(name, space.choices)
+    if isinstance(space, IntDistribution):
+        return trial.suggest_int(name, space.low, space.high, log=True)
+    assert isinstance(space, FloatDistribution)
+    return trial.suggest_float(name, space.low, space.high, log=True)
+
+
+def suggest(trial: optuna.Trial, start: Contender) -> dict[str, float | str]:
+    """Draw the settings of one trial from the method's own space."""
+    drawn = {name: _draw(trial, name, space) for name, space in distributions(start).items()}
+    return {name: _rounded(v) if isinstance(v, float) else v for name, v in drawn.items()}
+
+
+def _registered(start: Contender) -> dict[str, Any]:
+    """The method's registered settings as a trial; one outside the space is drawn."""
+    entry = start.registration
+    own = {"feature_norm": entry.feature_norm, "feature_map": entry.feature_map}
+    present: dict[str, Any] = {**own, **entry.settings}
+    return {name: present[name] for name in entry.searched if name in present}
 
 
 def _score(chosen: Contender, search: Search, seed: int, protocol: Protocol) -> float:
@@ -234,28 +291,6 @@ def as_toml(found: Iterable[Tuned]) -> str:
         lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         lines.append("")
     return "\n".join(lines)
-
-
-def trials_table(found: Iterable[Tuned]) -> pd.DataFrame:
-    """Return all trials as one table, for the record."""
-    rows = []
-    for tuned in found:
-        for number, trial in enumerate(tuned.trials):
-            rows.append(
-                {
-                    "benchmark": tuned.search.benchmark,
-                    "method": tuned.search.method,
-                    "memory": tuned.search.memory,
-                    "trial": number,
-                    "settings": json.dumps(trial.settings),
-                    "score": sum(trial.scores) / max(1, len(trial.scores)),
-                    "seeds": len(trial.scores),
-                    "finished": trial.finished,
-                    "seconds": trial.seconds,
-                    "chosen": trial is tuned.best,
-                }
-            )
-    return pd.DataFrame(rows)
 
 
 def _rounded(value: float) -> float:

@@ -1,6 +1,7 @@
 """Methods: one file each, reading like its paper, all behind one interface.
 
-IBCL's own variants stand behind it too (`ibcl.experiments.methods.ibcl_methods`).
+IBCL's own variants stand behind it too (`ibcl.experiments.methods.ibcl_variants`). A new method is
+a file here that registers it, and the file's name in `MODULES`.
 
 Examples
 --------
@@ -17,7 +18,8 @@ torch.Size([2, 2, 1])
 6
 """
 
-from ibcl.experiments.methods import registry
+from importlib import import_module
+
 from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.class_scores import AnswersAmongAllClasses, ClassScores
 from ibcl.experiments.methods.method import KeepsAllData, Method
@@ -34,6 +36,7 @@ from ibcl.experiments.methods.registration import (
 
 __all__ = [
     "METHODS",
+    "MODULES",
     "AnswersAmongAllClasses",
     "Baseline",
     "ClassScores",
@@ -46,5 +49,41 @@ __all__ = [
     "options",
     "register",
     "registered",
-    "registry",
 ]
+
+MODULES = (
+    "ibcl_variants",
+    "oracle",
+    "map_oracle",
+    "mlp_oracle",
+    "rbf_oracle",
+    "routed_oracle",
+    "routed_oracle_ensemble",
+    "gem",
+    "agem",
+    "der",
+    "derpp",
+    "vcl",
+    "class_rehearsal",
+    "nearest_class_mean",
+    "streaming_lda",
+    "class_gaussians",
+    "pooled_ridge",
+    "ranpac",
+    "loranpac",
+    "klda",
+    "anacp",
+    "convex_combination",
+    "fisher_merging",
+    "regmean",
+    "mats",
+    "ties",
+    "l2p",
+    "fine_tuning",
+    "online_ewc",
+    "online_laplace",
+)
+"""Files that register methods, in the order in which tables list them."""
+
+for _module in MODULES:
+    import_module(f"{__name__}.{_module}")

@@ -7,8 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
+from ibcl.experiments.methods.registration import REHEARSAL, Registration, register
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 
 
@@ -71,3 +73,6 @@ class AGEM(Rehearsal):
             return samples.combine(shares[:, 0] + v[:, None] * shares[:, 1], out=thetas.grad)
 
         return gradient
+
+
+register(Registration("agem", "A-GEM", AGEM, REHEARSAL, MLP, 10.0, GRADIENT, DECAYED))

@@ -1,4 +1,4 @@
-"""What the methods that train by gradient share: one model a preference."""
+"""What the methods that train by gradient share: one model per preference."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import CheckedMethod
 from ibcl.experiments.methods.descent import Descent, Gradient, of_weighted_loss
-from ibcl.experiments.methods.models import ManyModels
+from ibcl.experiments.methods.many_models import ManyModels
 from ibcl.likelihoods import Likelihood
 from ibcl.tasks import TaskData, as_inputs
 
 
 class Baseline(CheckedMethod):
-    """A deterministic learner of a network, with a model a preference.
+    """A deterministic learner of a network, with a model per preference.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Baseline(CheckedMethod):
     def minimise(
         self, start: Tensor, data: TaskData, importance: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """Train one model a row of `importance`, on 1/n Σ_s importance_s · loss_s, from `start`.
+        """Train one model per row of `importance`, on 1/n Σ_s importance_s · loss_s, from `start`.
 
         Start has shape (D,), importance (P, n); the result has shape (P, D).
         """

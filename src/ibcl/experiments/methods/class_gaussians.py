@@ -1,4 +1,4 @@
-"""Class Gaussians: a mean and a covariance a class."""
+"""Class Gaussians: a mean and one covariance per class."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import share
 from ibcl.experiments.methods.class_moments import ClassMoments
+from ibcl.experiments.methods.common_settings import LINEAR, SCORES
+from ibcl.experiments.methods.registration import CLOSED_FORM, Range, Registration, register
 
 
 class ClassGaussians(ClassMoments):
@@ -72,3 +74,16 @@ class ClassGaussians(ClassMoments):
         """Bytes of means, counts and covariances."""
         kept = sum(scatter.nbytes for scatter in self.scatters)
         return self.means.nbytes + self.counts.nbytes + kept
+
+
+register(
+    Registration(
+        "class_gaussians",
+        "class Gaussians",
+        ClassGaussians,
+        CLOSED_FORM,
+        LINEAR,
+        settings={"temperature": 3.0, "shrinkage": 0.05, "pooled": 0.95},
+        space={**SCORES, "shrinkage": Range(0.01, 0.3), "pooled": Range(0.5, 1.0)},
+    )
+)

@@ -13,7 +13,7 @@ from ibcl.experiments.methods.class_scores import ClassScores, shares_within_tas
 
 
 class ClassMoments(ClassScores):
-    """A method that keeps a mean a class, and what its subclasses need of the scatter.
+    """A method that keeps one mean per class, and what its subclasses need of the scatter.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ibcl import networks
 from ibcl.experiments.methods.class_scores import ClassScores
 from ibcl.experiments.methods.descent import Descent, of_weighted_loss
-from ibcl.experiments.methods.models import ManyModels
+from ibcl.experiments.methods.many_models import ManyModels
 from ibcl.likelihoods import Categorical
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
@@ -51,7 +51,7 @@ class ClassNetwork(ClassScores):
             )
         self.descent = Descent(epochs, batch_size, learning_rate, weight_decay)
         self.over_classes: FlatNetwork | None = None
-        self.theta: Tensor | None = None
+        self.thetas = torch.empty(0, 0)
 
     @abstractmethod
     def samples(self) -> list[tuple[Tensor, Tensor]]:
@@ -65,16 +65,19 @@ class ClassNetwork(ClassScores):
         """Minimise the softmax's loss, all tasks counting the same."""
         network = FlatNetwork(self.resized(len(self.columns)))
         generator = self.generator()
-        thetas = self.start(network, generator)[None]
+        thetas = self.starts(network, generator)
         parts = self.samples()
         x, column = (torch.cat(part) for part in zip(*parts, strict=True))
         sizes = torch.tensor([len(rows) for rows, _ in parts])
         importance = (len(x) / (len(sizes) * sizes)).repeat_interleave(sizes)
         gradient = of_weighted_loss(
-            ManyModels(network), Categorical().slope, TaskData(x, column), importance[None]
+            ManyModels(network),
+            Categorical().slope,
+            TaskData(x, column),
+            importance.expand(len(thetas), -1),
         )
         self.updates += self.descent.run(thetas, len(x), gradient, generator)
-        self.over_classes, self.theta = network, thetas[0]
+        self.over_classes, self.thetas = network, thetas
 
     def resized(self, outputs: int) -> nn.Module:
         """Build the same network with so many outputs."""
@@ -82,11 +85,18 @@ class ClassNetwork(ClassScores):
         assert specification is not None
         return networks.build({**specification, "outputs": outputs})
 
+    def starts(self, network: FlatNetwork, generator: torch.Generator) -> Tensor:
+        """Where training starts from, (M, D): one network, unless the subclass has several."""
+        return self.start(network, generator)[None]
+
     def scores(self, x: Tensor) -> Tensor:
         """The network's log probabilities."""
+        return self.member_scores(x)[0]
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Log probabilities of every network that was trained, (M, n, C)."""
         assert self.over_classes is not None
-        assert self.theta is not None
-        return self.over_classes(self.theta, x).log_softmax(-1)
+        return ManyModels(self.over_classes)(self.thetas, x).log_softmax(-1)
 
 
 def grown(theta: Tensor, old: FlatNetwork, new: FlatNetwork, start: Tensor) -> Tensor:

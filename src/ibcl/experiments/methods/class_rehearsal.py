@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import at_least
 from ibcl.experiments.methods.class_network import ClassNetwork, grown
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.registration import REHEARSAL, Registration, register
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
@@ -57,12 +59,26 @@ class ClassRehearsal(ClassNetwork):
     def start(self, network: FlatNetwork, generator: torch.Generator) -> Tensor:
         """The last task's parameters, with random ones for the new classes."""
         fresh = network.initial_parameters(generator)
-        if self.over_classes is None or self.theta is None:
+        if self.over_classes is None:
             return fresh
-        return grown(self.theta, self.over_classes, network, fresh)
+        return grown(self.thetas[0], self.over_classes, network, fresh)
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the samples kept and of the network."""
         kept = sum(x.nbytes + column.nbytes for x, column in self.memories)
-        return kept + (0 if self.theta is None else self.theta.nbytes)
+        return kept + self.thetas.nbytes
+
+
+register(
+    Registration(
+        "class_rehearsal",
+        "rehearsal of classes + Bayes",
+        ClassRehearsal,
+        REHEARSAL,
+        MLP,
+        10.0,
+        GRADIENT,
+        DECAYED,
+    )
+)

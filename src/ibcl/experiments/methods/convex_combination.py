@@ -1,4 +1,4 @@
-"""Convex combinations of deterministic models, one model a task."""
+"""Convex combinations of deterministic models, one model per task."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.baseline import Baseline
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.registration import MERGING, Registration, register
 from ibcl.tasks import TaskData
 
 
@@ -42,7 +44,7 @@ class ConvexCombination(Baseline):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of one model a task."""
+        """Bytes of one model per task."""
         return self.task_models.nbytes
 
 
@@ -55,3 +57,30 @@ class ConvexCombinationSharedStart(ConvexCombination):
 
     name = "convex_combination_shared_start"
     shared_start = True
+
+
+register(
+    Registration(
+        "convex_combination",
+        "convex combination",
+        ConvexCombination,
+        MERGING,
+        MLP,
+        10.0,
+        GRADIENT,
+        DECAYED,
+    )
+)
+
+register(
+    Registration(
+        "convex_combination_shared_start",
+        "convex combination, shared start",
+        ConvexCombinationSharedStart,
+        MERGING,
+        MLP,
+        10.0,
+        GRADIENT,
+        DECAYED,
+    )
+)

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import positive
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
+from ibcl.experiments.methods.registration import REHEARSAL, Range, Registration, register
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 from ibcl.tasks import TaskData
 
@@ -58,9 +60,9 @@ class DER(Rehearsal):
 
         L_w(θ) = w_i L_i(θ) + α Σ_{k<i} w_k  mean over (x, z) in memory k of ‖z − h_θ(x)‖².
 
-    Insertion is reservoir sampling, a reservoir a task. It runs over the stream of the task's last
-    epoch, so that no sample enters twice and the logits are those of models that have learnt the
-    task. The preferences' models differ, and other preferences follow at the next task: what is
+    Insertion is reservoir sampling, one reservoir per task. It runs over the stream of the task's
+    last epoch, so that no sample enters twice and the logits are those of models that have learnt
+    the task. The preferences' models differ, and other preferences follow at the next task: what is
     stored is the average of the models' logits.
 
     Parameters
@@ -112,3 +114,17 @@ class DER(Rehearsal):
     def stored_bytes(self) -> int:
         """Bytes of samples, logits and the model the next task starts from."""
         return super().stored_bytes + sum(logits.nbytes for logits in self.logits)
+
+
+register(
+    Registration(
+        "der",
+        "DER",
+        DER,
+        REHEARSAL,
+        MLP,
+        10.0,
+        {**GRADIENT, "alpha": 0.5},
+        {**DECAYED, "alpha": Range(0.01, 3.0)},
+    )
+)

@@ -7,7 +7,9 @@ from typing import Any
 from torch import nn
 
 from ibcl.experiments.methods.checked import positive
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.der import DER
+from ibcl.experiments.methods.registration import REHEARSAL, Range, Registration, register
 
 
 class DERPlusPlus(DER):
@@ -31,3 +33,17 @@ class DERPlusPlus(DER):
     def __init__(self, network: nn.Module, *, beta: float = 1.0, **settings: Any) -> None:
         super().__init__(network, **settings)
         self.beta = positive("beta", beta, or_zero=True)
+
+
+register(
+    Registration(
+        "derpp",
+        "DER++",
+        DERPlusPlus,
+        REHEARSAL,
+        MLP,
+        10.0,
+        {**GRADIENT, "alpha": 0.1, "beta": 1.0},
+        {**DECAYED, "alpha": Range(0.01, 3.0), "beta": Range(0.3, 3.0)},
+    )
+)

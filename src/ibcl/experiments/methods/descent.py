@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from ibcl.experiments.methods.checked import at_least, positive
-from ibcl.experiments.methods.models import ManyModels
+from ibcl.experiments.methods.many_models import ManyModels
 from ibcl.experiments.methods.per_sample import per_sample_gradients
 from ibcl.tasks import TaskData
 

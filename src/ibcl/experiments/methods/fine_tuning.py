@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ibcl.experiments.methods.baseline import Baseline
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.registration import ONE_MODEL, Registration, register
 from ibcl.tasks import TaskData
 
 
@@ -34,3 +36,8 @@ class FineTuning(Baseline):
     def stored_bytes(self) -> int:
         """Bytes of the one model."""
         return 0 if self.thetas is None else self.thetas[0].nbytes
+
+
+register(
+    Registration("fine_tuning", "fine-tuning", FineTuning, ONE_MODEL, MLP, 10.0, GRADIENT, DECAYED)
+)

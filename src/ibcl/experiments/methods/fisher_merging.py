@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import at_least, positive
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.curvature import fisher_diagonal, some_of
 from ibcl.experiments.methods.merging import Merging
+from ibcl.experiments.methods.registration import MERGING, Range, Registration, register
 from ibcl.tasks import TaskData
 
 
@@ -52,5 +54,19 @@ class FisherMerging(Merging):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of a model and a diagonal a task."""
+        """Bytes of a model and a diagonal per task."""
         return super().stored_bytes + self.fishers.nbytes
+
+
+register(
+    Registration(
+        "fisher_merging",
+        "Fisher merging",
+        FisherMerging,
+        MERGING,
+        MLP,
+        10.0,
+        {**GRADIENT, "floor": 1e-3},
+        {**DECAYED, "floor": Range(1e-6, 1.0)},
+    )
+)

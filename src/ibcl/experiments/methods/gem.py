@@ -12,8 +12,10 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import at_least
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.descent import Gradient
 from ibcl.experiments.methods.per_sample import per_sample_gradients
+from ibcl.experiments.methods.registration import REHEARSAL, Registration, register
 from ibcl.experiments.methods.rehearsal import Pool, Rehearsal
 
 
@@ -107,3 +109,6 @@ class GEM(Rehearsal):
             return samples.combine((with_g.unsqueeze(1) @ shares).squeeze(1), out=thetas.grad)
 
         return gradient
+
+
+register(Registration("gem", "GEM", GEM, REHEARSAL, MLP, 10.0, GRADIENT, DECAYED))

@@ -38,7 +38,7 @@ class IBCLMethod:
         Save the knowledge base this way after every task and go on with what was loaded again
         (`ibcl.IBCL.save`); the bytes counted are then those of its files. Without it nothing is
         saved, and bytes are those in memory.
-    d, alpha, continual, likelihood, seed
+    d, alpha, independent, likelihood, seed
         As in `ibcl.IBCL`.
     """
 
@@ -55,7 +55,7 @@ class IBCLMethod:
         storage: str | None = None,
         d: float = 0.012,
         alpha: float = 0.01,
-        continual: bool = True,
+        independent: bool = False,
         likelihood: str | Likelihood = "auto",
         seed: int = 0,
     ) -> None:
@@ -69,7 +69,7 @@ class IBCLMethod:
             alpha=alpha,
             seed=at_least("seed", seed, 0),
             likelihood=likelihood,
-            continual=continual,
+            independent=independent,
         )
         self.storage = storage
         self.updates = 0
@@ -163,7 +163,7 @@ class IBCLEvidence(IBCLMethod):
     The network must be linear in its parameters (`ibcl.networks.linear`,
     `ibcl.networks.random_features`). Every posterior is stored: evidence is a ratio of posteriors,
     which pointers would falsify. Each task's evidence is found around the posterior of all tasks so
-    far, where the models of most preferences lie; with ``continual=False`` it is found around the
+    far, where the models of most preferences lie; with ``independent=True`` it is found around the
     task's own posterior, and does not depend on the order. Inference is a deterministic fixed point
     and takes no minibatch updates.
     """
@@ -178,7 +178,7 @@ class IBCLEvidence(IBCLMethod):
 def _routed(
     support: float | None, temperature: float | None, gate: str, heads: str
 ) -> dict[str, Any]:
-    return {"pooling": Routed(support, temperature, gate, heads), "continual": False, "d": 0.0}
+    return {"pooling": Routed(support, temperature, gate, heads), "independent": True, "d": 0.0}
 
 
 class RoutedEvidence(IBCLMethod):
@@ -215,16 +215,15 @@ class RoutedEvidence(IBCLMethod):
         return torch.cartesian_prod(tasks, torch.arange(2))
 
     def predict_classes(self, x: Any) -> Tensor:
-        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes a task."""
-        inputs = as_inputs(x)
+        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes per task."""
+        features = self.learner.state.features(as_inputs(x))
         joint = []
         for weights in self.preferences:
-            model = self.learner.model(weights)
-            shares = model.routing(inputs).double()
-            predictor: Any = model.predictor
-            answers = torch.zeros(len(inputs), len(weights), 2, dtype=torch.float64)
-            for head, task in zip(predictor.heads, predictor.active.tolist(), strict=True):
-                answers[:, task] = predictor.member(inputs, task, head[None]).double()
+            predictive: Any = self.learner.model(weights).predictive
+            shares = predictive.routing(features).double()
+            answers = torch.zeros(len(features), len(weights), 2, dtype=torch.float64)
+            for head, task in zip(predictive.heads, predictive.active.tolist(), strict=True):
+                answers[:, task] = predictive.extreme_means(features, task, head[None]).double()
             joint.append((shares[:, :, None] * answers).flatten(1))
         smallest = torch.finfo(torch.float32).tiny
         return torch.stack(joint).float().clamp(min=smallest).log()
@@ -233,7 +232,7 @@ class RoutedEvidence(IBCLMethod):
 class RoutedMeanField(MeanFieldIBCL):
     """The paper's network and posteriors behind a gate.
 
-    With tasks learnt apart and ``support=1`` every task has its own network; learnt in a chain the
+    With independent tasks and ``support=1`` every task has its own network; learnt in a chain the
     networks are alike enough for barycentres, which support each other. The gate needs statistics
     of its own, the moments of the classes' features.
 

@@ -10,6 +10,8 @@ from torch.nn import functional
 
 from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.checked import at_least, positive
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.registration import ONE_MODEL, Registration, register
 from ibcl.tasks import TaskData, as_inputs
 
 
@@ -36,7 +38,7 @@ class L2P(Baseline):
     and the model of preference w adds Σ_k w_k prompt_k(x). The head goes on training at every
     task, and nothing protects it from forgetting.
 
-    One run a task, whatever the number of preferences. Updates at task i: n_i · e / b.
+    One run per task, whatever the number of preferences. Updates at task i: n_i · e / b.
 
     Parameters
     ----------
@@ -123,3 +125,6 @@ class L2P(Baseline):
         """Bytes of the head and of every task's prompts and keys."""
         pools = sum(pool.prompts.nbytes + pool.keys.nbytes for pool in self.pools)
         return pools + (0 if self.thetas is None else self.thetas[0].nbytes)
+
+
+register(Registration("l2p", "L2P (adapted)", L2P, ONE_MODEL, MLP, 10.0, GRADIENT, DECAYED))

@@ -10,6 +10,8 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import CheckedMethod, at_least, positive
+from ibcl.experiments.methods.common_settings import LINEAR, NORM
+from ibcl.experiments.methods.registration import ALL_DATA, Range, Registration, register
 from ibcl.experiments.methods.rehearsal import Pool
 from ibcl.tasks import TaskData, as_inputs
 
@@ -108,3 +110,17 @@ class MAPOracle(CheckedMethod):
     def stored_bytes(self) -> int:
         """Bytes of all data seen."""
         return sum(task.x.nbytes + task.y.nbytes for task in self.seen)
+
+
+register(
+    Registration(
+        "map_oracle",
+        "oracle, linear head",
+        MAPOracle,
+        ALL_DATA,
+        LINEAR,
+        10.0,
+        {"weight_decay": 1e-4},
+        {**NORM, "weight_decay": Range(1e-7, 1e-1)},
+    )
+)

@@ -10,11 +10,13 @@ from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import at_least
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, LINEAR
 from ibcl.experiments.methods.curvature import fisher_matrix
 from ibcl.experiments.methods.merging import Merging
+from ibcl.experiments.methods.registration import MERGING, Range, Registration, register
 from ibcl.tasks import TaskData
 
-# Parameters beyond which a full Fisher matrix a task is not sensible.
+# Parameters beyond which a full Fisher matrix per task is not sensible.
 _LARGEST = 5_000
 
 
@@ -67,5 +69,19 @@ class MaTS(Merging):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of a model and a Fisher matrix a task."""
+        """Bytes of a model and a Fisher matrix per task."""
         return super().stored_bytes + sum(fisher.nbytes for fisher in self.fishers)
+
+
+register(
+    Registration(
+        "mats",
+        "MaTS, full Fisher, linear head",
+        MaTS,
+        MERGING,
+        LINEAR,
+        10.0,
+        {**GRADIENT, "learning_rate": 1e-2, "steps": 30},
+        {**DECAYED, "steps": Range(3, 300)},
+    )
+)

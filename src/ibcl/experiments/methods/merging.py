@@ -1,4 +1,4 @@
-"""Merging: one model a task, all from one start, combined for a preference without training."""
+"""Merging: one model per task, all from one start, combined for a preference without training."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class Merging(Baseline):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of one model a task."""
+        """Bytes of one model per task."""
         return self.task_models.nbytes

@@ -15,7 +15,7 @@ class Method(Protocol):
     """A continual learner that answers preferences between the tasks it has seen.
 
     Tasks come one by one. With task i come the preferences that will be asked until the next task
-    arrives, as a matrix with one row a preference and i columns: a method that trains a model for
+    arrives, as a matrix with one row per preference and i columns: a method that trains a model for
     every preference trains them now, a method that does not (convex combinations, prompts, IBCL)
     only writes the rows down.
     """

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.class_moments import ClassMoments
+from ibcl.experiments.methods.common_settings import LINEAR, SCORES
+from ibcl.experiments.methods.registration import CLOSED_FORM, Registration, register
 
 
 class NearestClassMean(ClassMoments):
@@ -18,7 +20,7 @@ class NearestClassMean(ClassMoments):
 
         s_kc(x) = −‖x − μ_c‖² / (2 v t) + log π_{c|k}.
 
-    It stores a mean a class, and takes no updates.
+    It stores one mean per class, and takes no updates.
     """
 
     name = "nearest_class_mean"
@@ -41,3 +43,16 @@ class NearestClassMean(ClassMoments):
     def stored_bytes(self) -> int:
         """Bytes of means and counts."""
         return self.means.nbytes + self.counts.nbytes
+
+
+register(
+    Registration(
+        "nearest_class_mean",
+        "nearest class mean",
+        NearestClassMean,
+        CLOSED_FORM,
+        LINEAR,
+        settings={"temperature": 3.0},
+        space=SCORES,
+    )
+)

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.checked import at_least, positive, share
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.curvature import fisher_diagonal, some_of
 from ibcl.experiments.methods.per_sample import per_sample_gradients
+from ibcl.experiments.methods.registration import ONE_MODEL, Range, Registration, register
 from ibcl.tasks import TaskData
 
 
@@ -74,3 +76,17 @@ class OnlineEWC(Baseline):
     def stored_bytes(self) -> int:
         """Bytes of the one model and its penalty."""
         return 0 if self.thetas is None else self.thetas[0].nbytes + self.fisher.nbytes
+
+
+register(
+    Registration(
+        "online_ewc",
+        "online EWC",
+        OnlineEWC,
+        ONE_MODEL,
+        MLP,
+        10.0,
+        {**GRADIENT, "strength": 100.0},
+        {**DECAYED, "strength": Range(0.1, 1e4)},
+    )
+)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import CheckedMethod, at_least, positive
+from ibcl.experiments.methods.common_settings import LINEAR, PRIOR
 from ibcl.experiments.methods.curvature import fisher_matrix
+from ibcl.experiments.methods.registration import ONE_MODEL, Range, Registration, register
 from ibcl.tasks import TaskData, as_inputs
 
 _LARGEST = 5_000
@@ -33,7 +35,7 @@ class OnlineLaplace(CheckedMethod):
     strength
         The paper's λ, a factor of the curvature.
     steps
-        At most so many Newton steps a task.
+        At most so many Newton steps per task.
     """
 
     name = "online_laplace"
@@ -103,3 +105,17 @@ class OnlineLaplace(CheckedMethod):
     def stored_bytes(self) -> int:
         """Bytes of mode and precision."""
         return self.theta.nbytes + self.precision.nbytes if self.asked else 0
+
+
+register(
+    Registration(
+        "online_laplace",
+        "online Laplace, linear head",
+        OnlineLaplace,
+        ONE_MODEL,
+        LINEAR,
+        3.0,
+        {"prior_std": 1.0, "strength": 1.0},
+        {**PRIOR, "strength": Range(0.1, 10.0)},
+    )
+)

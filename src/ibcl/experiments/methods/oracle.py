@@ -7,6 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.baseline import Baseline
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.registration import ALL_DATA, Registration, register
 from ibcl.experiments.methods.rehearsal import Pool
 from ibcl.tasks import TaskData
 
@@ -45,3 +47,6 @@ class Oracle(Baseline):
     def stored_bytes(self) -> int:
         """Bytes of all data seen."""
         return sum(task.x.nbytes + task.y.nbytes for task in self.seen)
+
+
+register(Registration("oracle", "oracle", Oracle, ALL_DATA, MLP, 10.0, GRADIENT, DECAYED))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
-from ibcl.experiments.methods.models import ManyModels, affine
+from ibcl.experiments.methods.many_models import ManyModels, affine
 
 Slopes = Callable[[Tensor], Tensor]
 """From outputs (P, n, outputs) to the derivative of each sample's loss by its own: their shape."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import positive
 from ibcl.experiments.methods.class_scores import ClassScores, bayes_rule
+from ibcl.experiments.methods.registration import CLOSED_FORM, Range, Registration, register
 from ibcl.tasks import as_inputs
 
 
@@ -102,3 +103,21 @@ class PooledRidge(ClassScores):
     def stored_bytes(self) -> int:
         """Bytes of every task's sums."""
         return sum(part.nbytes for part in (*self.grams, *self.products, *self.sums))
+
+
+register(
+    Registration(
+        "pooled_ridge",
+        "pooled ridge",
+        PooledRidge,
+        CLOSED_FORM,
+        "random:1500",
+        10.0,
+        {"ridge": 3e-4, "temperature": 0.2},
+        {
+            "feature_norm": (3.0, 10.0, 30.0),
+            "ridge": Range(1e-6, 1e-1),
+            "temperature": Range(0.02, 1.0),
+        },
+    )
+)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.experiments.methods.class_scores import ClassScores
+from ibcl.experiments.methods.common_settings import LINEAR, NORM
+from ibcl.experiments.methods.registration import CLOSED_FORM, Range, Registration, register
 
 RIDGES = tuple(10.0**power for power in range(-8, 9))
 """The values of λ that are tried, as in the authors' code."""
@@ -109,3 +111,17 @@ def best_ridge(h: Tensor, y: Tensor, ridges: tuple[float, ...] = RIDGES) -> floa
         for ridge in ridges
     ]
     return ridges[min(range(len(ridges)), key=errors.__getitem__)]
+
+
+register(
+    Registration(
+        "ranpac",
+        "RanPAC",
+        RanPAC,
+        CLOSED_FORM,
+        LINEAR,
+        1.0,
+        {"temperature": 0.1, "width": 2000},
+        {**NORM, "temperature": Range(0.02, 1.0)},
+    )
+)

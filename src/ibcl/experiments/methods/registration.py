@@ -24,7 +24,7 @@ class Range(NamedTuple):
     high: float
 
 
-Space = Mapping[str, Range | tuple[float, ...]]
+Space = Mapping[str, Range | tuple[float | str, ...]]
 """Where tuning searches: a range, or a few values, by setting."""
 
 OURS, ALL_DATA, REHEARSAL = "IBCL", "all data", "rehearsal"
@@ -54,6 +54,9 @@ class Registration:
         Of the method, before tuning.
     space
         Where tuning searches: settings of the method, and ``"feature_norm"``.
+    feature_map
+        What features go through before tuning: ``"raw"``, ``"unit"`` or ``"polar"``; see
+        `ibcl.experiments.evaluation.feature_maps`.
     """
 
     name: str
@@ -64,6 +67,17 @@ class Registration:
     feature_norm: float = 10.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     space: Space = field(default_factory=dict)
+    feature_map: str = "raw"
+
+    @property
+    def searched(self) -> Space:
+        """Where tuning searches, the feature map included.
+
+        IBCL's own variants map features themselves; every other method may take any map, so that
+        none is compared on features that suit somebody else.
+        """
+        maps = {} if self.group == OURS else {"feature_map": ("raw", "unit", "polar")}
+        return {**maps, **self.space}
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import share
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.many_models import affine
 from ibcl.experiments.methods.merging import Merging
-from ibcl.experiments.methods.models import affine
+from ibcl.experiments.methods.registration import MERGING, Registration, register
 from ibcl.tasks import TaskData
 
 
@@ -74,5 +76,19 @@ class RegMean(Merging):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of a model and its layers' Gram matrices a task."""
+        """Bytes of a model and its layers' Gram matrices per task."""
         return super().stored_bytes + sum(gram.nbytes for task in self.grams for gram in task)
+
+
+register(
+    Registration(
+        "regmean",
+        "RegMean",
+        RegMean,
+        MERGING,
+        MLP,
+        10.0,
+        {**GRADIENT, "kept": 0.9},
+        {**DECAYED, "kept": (0.7, 0.9, 1.0)},
+    )
+)

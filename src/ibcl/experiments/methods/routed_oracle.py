@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.class_network import ClassNetwork
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
+from ibcl.experiments.methods.registration import ALL_DATA, Registration, register
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
@@ -57,3 +59,17 @@ class RoutedOracle(ClassNetwork):
     def stored_bytes(self) -> int:
         """Bytes of all data seen."""
         return sum(x.nbytes + column.nbytes for x, column in self.seen)
+
+
+register(
+    Registration(
+        "routed_oracle",
+        "softmax over (task, label), all data",
+        RoutedOracle,
+        ALL_DATA,
+        MLP,
+        10.0,
+        GRADIENT,
+        DECAYED,
+    )
+)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import share
 from ibcl.experiments.methods.class_moments import ClassMoments, shrunk
+from ibcl.experiments.methods.common_settings import LINEAR, SCORES
+from ibcl.experiments.methods.registration import CLOSED_FORM, Range, Registration, register
 
 
 class StreamingLDA(ClassMoments):
@@ -52,3 +54,16 @@ class StreamingLDA(ClassMoments):
         """Bytes of means, counts and the one covariance."""
         kept = 0 if self.scatter is None else self.scatter.nbytes
         return self.means.nbytes + self.counts.nbytes + kept
+
+
+register(
+    Registration(
+        "streaming_lda",
+        "streaming LDA",
+        StreamingLDA,
+        CLOSED_FORM,
+        LINEAR,
+        settings={"temperature": 2.0, "shrinkage": 0.1},
+        space={**SCORES, "shrinkage": Range(1e-4, 0.5)},
+    )
+)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ibcl.experiments.methods.checked import positive, share
+from ibcl.experiments.methods.common_settings import DECAYED, GRADIENT, MLP
 from ibcl.experiments.methods.merging import Merging
+from ibcl.experiments.methods.registration import MERGING, Range, Registration, register
 from ibcl.tasks import TaskData
 
 
@@ -57,7 +59,7 @@ class TIES(Merging):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of a model a task, and of the start."""
+        """Bytes of a model per task, and of the start."""
         return super().stored_bytes + (self.start.nbytes if len(self.task_models) else 0)
 
 
@@ -72,3 +74,17 @@ def trimmed(moves: Tensor, kept: float) -> Tensor:
     n = max(1, round(kept * moves.shape[1]))
     chosen = moves.abs().topk(n, dim=1).indices
     return torch.zeros_like(moves).scatter(1, chosen, moves.gather(1, chosen))
+
+
+register(
+    Registration(
+        "ties",
+        "TIES",
+        TIES,
+        MERGING,
+        MLP,
+        10.0,
+        {**GRADIENT, "kept": 0.5, "scale": 1.0},
+        {**DECAYED, "kept": (0.1, 0.2, 0.5, 1.0), "scale": Range(0.3, 3.0)},
+    )
+)

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from ibcl.experiments.methods.baseline import Baseline
 from ibcl.experiments.methods.checked import at_least, positive
-from ibcl.experiments.methods.models import ManyModels
+from ibcl.experiments.methods.common_settings import BAYES, MLP, VARIATIONAL
+from ibcl.experiments.methods.many_models import ManyModels
+from ibcl.experiments.methods.registration import REHEARSAL, Registration, register
 from ibcl.experiments.methods.rehearsal import Pool, choose_samples
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.inference import sampled_linear
@@ -29,11 +31,11 @@ class VCL(Baseline):
     (`noisy_outputs`), with the same noise for all preferences. q_0 = N(0, `prior_std`² I); the
     first task starts from a small random mean and std `initial_std`, later ones from q_{i−1}.
 
-    The memory is a random coreset a task. In the VCL paper a coreset is left out of the posterior
-    that is passed on; in rehearsal it is seen again at every task, as the preferences need it.
-    Passed on, as prior and start, is the average (the 2-Wasserstein barycentre: mean of means,
-    mean of stds) of the posteriors of the task's preferences. A preference's predictions are those
-    of its posterior's mean.
+    The memory is one random coreset per task. In the VCL paper a coreset is left out of the
+    posterior that is passed on; in rehearsal it is seen again at every task, as the preferences
+    need it. Passed on, as prior and start, is the average (the 2-Wasserstein barycentre: mean of
+    means, mean of stds) of the posteriors of the task's preferences. A preference's predictions are
+    those of its posterior's mean.
     """
 
     name = "vcl"
@@ -143,3 +145,6 @@ def noisy_outputs(
         else:
             hidden = layer(hidden)
     return hidden
+
+
+register(Registration("vcl", "VCL + rehearsal", VCL, REHEARSAL, MLP, 10.0, VARIATIONAL, BAYES))

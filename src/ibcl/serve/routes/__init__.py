@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import Response
 
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 from ibcl.serve.messages import Error
 from ibcl.serve.service import Service
 from ibcl.serve.tokens import Caller
@@ -24,8 +23,8 @@ _SENTENCES = {
 }
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the refusals of a route for the OpenAPI document; every route has some."""
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors of a route for the OpenAPI document; every route has some."""
     return {
         status: {"model": Error, "description": _SENTENCES[status]}
         for status in sorted({401, 403, 413, 422, 429, 503, *statuses})
@@ -47,16 +46,10 @@ def caller_of(request: Request) -> Caller:
 def check_user(request: Request, user: str) -> None:
     """Refuse whoever may not ask for a user."""
     if not caller_of(request).may_ask_for(user):
-        raise Refusal(403, "This token belongs to another user.")
+        raise ApiError(403, "This token belongs to another user.")
 
 
 def check_administrator(request: Request) -> None:
     """Refuse whoever is not an administrator."""
     if not caller_of(request).administrator:
-        raise Refusal(403, "This needs the token of an administrator.")
-
-
-class RawJSON(Response):
-    """An answer that is JSON already."""
-
-    media_type = "application/json"
+        raise ApiError(403, "This needs the token of an administrator.")

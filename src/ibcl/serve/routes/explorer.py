@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from ibcl.serve import fitting
-from ibcl.serve.errors import Refusal
-from ibcl.serve.messages import Front, Measurement, MeasurementRequest, Name, Overview, VersionName
-from ibcl.serve.routes import refusals, service_of
+from ibcl.serve.errors import ApiError
+from ibcl.serve.messages import (
+    Example,
+    Front,
+    Measurement,
+    MeasurementRequest,
+    Name,
+    Overview,
+    VersionName,
+)
+from ibcl.serve.routes import errors, service_of
 
 router = APIRouter(tags=["explorer"])
 
@@ -22,6 +29,7 @@ _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 FILES = ("index.html", "page.css", "simplex.js", "charts.js", "explorer.js")
 
 
+@cache
 def page_file(name: str) -> str:
     """Return one of the page's files."""
     return files("ibcl.serve").joinpath("page", name).read_text(encoding="utf-8")
@@ -44,41 +52,39 @@ async def page() -> Response:
 async def file(name: str) -> Response:
     """Return a file of the explorer."""
     if name not in FILES:
-        raise Refusal(404, "There is no such file.")
+        raise ApiError(404, "There is no such file.")
     return _answer(name)
 
 
-async def _work(request: Request, work: Callable[..., Any], *arguments: Any) -> Any:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(service_of(request).working, work, *arguments)
-
-
-@router.get("/v1/explorer", responses=refusals(404, 409))
+@router.get("/v1/explorer", responses=errors(404, 409))
 async def overview(
     request: Request, version: Annotated[VersionName | None, Query()] = None
 ) -> Overview:
     """Return what the explorer shows at first: tasks, columns, and example rows."""
     service = service_of(request)
-    served = service.versions.get(version)
+    served = await service.version(version)
     return Overview(
         version=served.version,
         tasks=list(served.tasks),
         columns=list(served.columns),
         classes=None if served.classes is None else list(served.classes),
         knowledge_base=str(service.settings.knowledge_base.name),
-        validation=await _work(request, service.validation.sizes, served),
-        examples=await _work(request, service.validation.examples, served),
+        validation=await service.work(service.validation.sizes, served),
+        examples=[
+            Example.model_validate(found)
+            for found in await service.work(service.validation.examples, served)
+        ],
     )
 
 
-@router.post("/v1/explorer/measure", responses=refusals(404, 409))
+@router.post("/v1/explorer/measure", responses=errors(404, 409))
 async def measure(request: Request, body: MeasurementRequest) -> Measurement:
     """Measure the model of a preference on the validation rows of every task."""
     service = service_of(request)
-    served = service.versions.get(body.version)
+    served = await service.version(body.version)
     weights = fitting.given(body.preference, served.tasks).weights
     preference = np.array([list(weights.values())])
-    scores = await _work(request, service.validation.scores, served, preference)
+    scores = await service.work(service.validation.scores, served, preference)
     by_task = {task: values[0] for task, values in scores.items()}
     covered = sum(weights[task] for task in by_task)
     weighted = sum(weights[task] * score for task, score in by_task.items())
@@ -89,7 +95,7 @@ async def measure(request: Request, body: MeasurementRequest) -> Measurement:
     )
 
 
-@router.get("/v1/explorer/front", responses=refusals(404, 409))
+@router.get("/v1/explorer/front", responses=errors(404, 409))
 async def front(
     request: Request,
     first: Annotated[Name, Query()],
@@ -98,6 +104,6 @@ async def front(
 ) -> Front:
     """Return the trade-off between two tasks: scores of the models between their vertices."""
     service = service_of(request)
-    served = service.versions.get(version)
-    found = await _work(request, service.validation.front, served, first, second)
+    served = await service.version(version)
+    found = await service.work(service.validation.front, served, first, second)
     return Front(version=served.version, tasks=list(served.tasks), **found)

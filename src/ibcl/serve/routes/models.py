@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import warnings
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from fastapi.responses import Response
 
 import ibcl
 from ibcl.serve import fitting
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 from ibcl.serve.messages import ModelRequest
-from ibcl.serve.routes import refusals, service_of
+from ibcl.serve.routes import errors, service_of
 from ibcl.serve.served import Served
 
 router = APIRouter(tags=["models"])
@@ -27,16 +27,19 @@ _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "
 @router.post(
     "/v1/model",
     response_class=Response,
-    responses={**refusals(404, 409), 200: {"content": _BINARY, "description": "A file."}},
+    responses={**errors(404, 409), 200: {"content": _BINARY, "description": "A file."}},
 )
 async def download(request: Request, body: ModelRequest) -> Response:
     """Return the model of a preference as one file, for `ibcl.load_model` or another runtime."""
     service = service_of(request)
-    served = service.versions.get(body.version)
+    served = await service.version(body.version)
     fitted = fitting.given(body.preference, served.tasks)
     preference = np.array(list(fitted.weights.values()))
-    loop = asyncio.get_running_loop()
-    contents = await loop.run_in_executor(service.working, _file, served, preference, body.format)
+    make = partial(_file, served, preference, body.format)
+    if body.format == "onnx":
+        contents = await service.exports.get((served.version, preference.tobytes()), make)
+    else:
+        contents = await service.work(make)
     return Response(
         contents,
         media_type="application/octet-stream",
@@ -54,19 +57,19 @@ def _file(served: Served, preference: np.ndarray, form: str) -> bytes:
             else:
                 model.save(path)
         except ValueError as error:
-            raise Refusal(409, str(error)) from None
+            raise ApiError(409, str(error)) from None
         return path.read_bytes()
 
 
 def _export(model: ibcl.Model, path: Path) -> None:
     """Write the mean model as ONNX: from encoded inputs ``x`` to the network's outputs."""
     if find_spec("onnxscript") is None:
-        raise Refusal(
+        raise ApiError(
             409, "ONNX needs the packages 'onnx' and 'onnxscript' where the service runs."
         )
     inputs = (model.network.specification or {}).get("inputs")
     if not isinstance(inputs, int):
-        raise Refusal(409, "A network of unknown shape cannot be exported as ONNX.")
+        raise ApiError(409, "A network of unknown shape cannot be exported as ONNX.")
     rows = torch.export.Dim("rows", min=2, max=2**20)
     with warnings.catch_warnings():
         # About the exporter's own parts, which nobody here can do anything about.

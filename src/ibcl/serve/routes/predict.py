@@ -6,7 +6,6 @@ one pass, and neither framework nor router stands in between (see `ibcl.serve.pr
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import Any
 
@@ -16,7 +15,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from ibcl.serve.errors import Refusal
+from ibcl.serve.errors import ApiError
 from ibcl.serve.messages import (
     PredictByPreference,
     PredictByUser,
@@ -25,8 +24,8 @@ from ibcl.serve.messages import (
     Predictions,
 )
 from ibcl.serve.protection import Receive, Scope, Send
-from ibcl.serve.routes import refusals
-from ibcl.serve.service import Done, Job, Service
+from ibcl.serve.routes import errors
+from ibcl.serve.service import Done, Job, Service, blocks
 from ibcl.serve.tokens import Caller
 
 PATH = "/v1/predict"
@@ -49,11 +48,12 @@ class Predict:
         """Answer one request."""
         scope["route"] = self.route
         body = _read(scope, await _received(receive))
-        done = await self._service.predict(_job(body, scope["caller"]))
+        user, preference = _whose(body, scope["caller"])
+        served = await self._service.version(body.version)
+        done = await self._service.predict(Job(body.rows, preference, user, served))
         answer = _answer(done)
-        if body.bounds or body.uncertainty or body.routing:
-            loop = asyncio.get_running_loop()
-            answer |= await loop.run_in_executor(self._service.working, _details, done, body)
+        if body.bounds or body.uncertainty or body.routing or body.set is not None:
+            answer |= await self._service.work(_details, done, body)
         content = to_json(answer)
         headers = [
             (b"content-type", b"application/json"),
@@ -78,24 +78,25 @@ def _read(scope: Scope, content: bytes) -> PredictionRequest:
     # A web page elsewhere may send other kinds of content without asking first.
     kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
     if not kind.lower().startswith(b"application/json"):
-        raise Refusal(422, "body: The content type must be application/json.")
+        raise ApiError(422, "body: The content type must be application/json.")
     try:
         return _BODY.validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in ("body", *first["loc"]))
-        raise Refusal(422, f"{where}: {first['msg']}.") from None
+        raise ApiError(422, f"{where}: {first['msg']}.") from None
 
 
-def _job(body: PredictionRequest, caller: Caller) -> Job:
+def _whose(body: PredictionRequest, caller: Caller) -> tuple[str | None, dict[str, float] | None]:
+    """Return either the user or the preference to predict with."""
     by_user, by_preference = (name in body.model_fields_set for name in ("user", "preference"))
     if by_user == by_preference:
-        raise Refusal(422, "body: Give either a preference or a user.")
+        raise ApiError(422, "body: Give either a preference or a user.")
     if by_preference:
-        return Job(body.rows, body.preference, None, body.version)
+        return None, body.preference
     if not caller.may_ask_for(body.user):
-        raise Refusal(403, "This token belongs to another user.")
-    return Job(body.rows, None, body.user, body.version)
+        raise ApiError(403, "This token belongs to another user.")
+    return body.user, None
 
 
 def _answer(done: Done) -> dict[str, Any]:
@@ -108,26 +109,35 @@ def _answer(done: Done) -> dict[str, Any]:
         "preference": done.fitted.weights,
         "filled": done.fitted.filled,
         "dropped": done.fitted.dropped,
+        "ignored": done.ignored,
     }
 
 
 def _details(done: Done, wanted: Prediction) -> dict[str, Any]:
     """Return what is computed on request only."""
-    served, rows = done.served, wanted.rows
+    served = done.served
     model = served.model(done.preference)
     result: dict[str, Any] = {}
-    if wanted.bounds:
-        lower, upper = served.bounds(model, rows)
-        result["bounds"] = {"lower": lower.tolist(), "upper": upper.tolist()}
-    if wanted.uncertainty:
-        parts = served.uncertainty(model, rows)
-        result["uncertainty"] = {name: values.tolist() for name, values in parts.items()}
-    if wanted.routing:
-        shares, novelty = served.routing(model, rows)
-        result["routing"] = {
-            "shares": [dict(zip(served.tasks, row, strict=True)) for row in shares.tolist()],
-            "novelty": novelty.tolist(),
-        }
+
+    def add(name: str, **values: list[Any]) -> None:
+        found = result.setdefault(name, {part: [] for part in values})
+        for part, more in values.items():
+            found[part] += more
+
+    for block in blocks(len(wanted.rows), served):
+        rows = served.features(wanted.rows[block])
+        if wanted.bounds:
+            lower, upper = served.bounds(model, rows)
+            add("bounds", lower=lower.tolist(), upper=upper.tolist())
+        if wanted.uncertainty:
+            parts = served.uncertainty(model, rows)
+            add("uncertainty", **{name: values.tolist() for name, values in parts.items()})
+        if wanted.routing:
+            shares, novelty = served.routing(model, rows)
+            named = [dict(zip(served.tasks, row, strict=True)) for row in shares.tolist()]
+            add("routing", shares=named, novelty=novelty.tolist())
+        if wanted.set is not None:
+            result.setdefault("sets", []).extend(served.sets(model, rows, wanted.set))
     return result
 
 
@@ -148,7 +158,7 @@ def describe(document: dict[str, Any]) -> None:
 
     refused = {
         str(status): {"description": facts["description"], "content": content("Error")}
-        for status, facts in refusals(404, 409).items()
+        for status, facts in errors(404, 409).items()
     }
     answered = {"description": "Predictions.", "content": content("Predictions")}
     document["paths"][PATH] = {

@@ -6,24 +6,26 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ibcl.serve.messages import Health, Ready, Tasks
-from ibcl.serve.routes import check_administrator, refusals, service_of
+from ibcl.serve.routes import check_administrator, errors, service_of
 
 router = APIRouter(tags=["status"])
 
 
-@router.get("/health", responses=refusals())
+@router.get("/health", responses=errors())
 async def health() -> Health:
     """Tell that the process is there."""
     return Health()
 
 
-@router.get("/ready", responses=refusals())
+@router.get("/ready", responses=errors())
 async def ready(request: Request) -> Ready:
-    """Tell that requests can be answered, and from which version."""
-    return Ready(version=service_of(request).versions.active.version)
+    """Tell that requests can be answered, the database included, and from which version."""
+    service = service_of(request)
+    await service.check_database()
+    return Ready(version=service.versions.active.version)
 
 
-@router.get("/v1/tasks", responses=refusals())
+@router.get("/v1/tasks", responses=errors())
 async def tasks(request: Request) -> Tasks:
     """Return the tasks learnt so far, and what rows must look like."""
     served = service_of(request).versions.active
@@ -40,7 +42,7 @@ async def tasks(request: Request) -> Tasks:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={**refusals(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={**errors(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
     """Return what Prometheus collects."""

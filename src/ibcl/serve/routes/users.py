@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from ibcl.serve import feedback, fitting
-from ibcl.serve.errors import Refusal
+from ibcl.preference import FollowedPreference, from_counts
+from ibcl.serve import fitting
+from ibcl.serve.errors import ApiError
 from ibcl.serve.messages import (
     Examples,
     Feedback,
@@ -22,13 +22,13 @@ from ibcl.serve.messages import (
     Weights,
 )
 from ibcl.serve.preferences import Change, Stored
-from ibcl.serve.routes import check_user, refusals, service_of
-from ibcl.serve.service import Service, log_likelihood_of
+from ibcl.serve.routes import check_user, errors, service_of
+from ibcl.serve.service import Service, log_densities_of
 
 router = APIRouter(tags=["users"])
 
 
-@router.put("/v1/users/{user}/preference", responses=refusals(409))
+@router.put("/v1/users/{user}/preference", responses=errors(409))
 async def put_preference(
     request: Request, user: User, body: PreferenceChange | Weights
 ) -> StoredPreference:
@@ -43,26 +43,26 @@ async def put_preference(
     if isinstance(body, PreferenceChange):
         weights, share = body.preference, body.share_of_new_tasks
     assert isinstance(weights, dict)
-    fitted = fitting.given(weights, service.versions.active.tasks)
-    stored = await service.change(
-        Change(user, lambda _: Stored(fitted.weights, share), source="set")
-    )
+    served = service.versions.active
+    fitted = fitting.given(weights, served.tasks)
+    made = Stored(fitted.weights, share, identities=service.identities(served))
+    stored = await service.change(Change(user, lambda _: made, source="set"))
     assert stored is not None
     return _shown(service, user, stored, filled=fitted.filled)
 
 
-@router.get("/v1/users/{user}/preference", responses=refusals(404, 409))
+@router.get("/v1/users/{user}/preference", responses=errors(404, 409))
 async def get_preference(request: Request, user: User) -> StoredPreference:
     """Read a user's preference, over all tasks there are now."""
     check_user(request, user)
     service = service_of(request)
     stored = await service.read(user)
     if stored is None:
-        raise Refusal(404, "This user has no stored preference.")
+        raise ApiError(404, "This user has no stored preference.")
     return _shown(service, user, stored)
 
 
-@router.delete("/v1/users/{user}/preference", status_code=204, responses=refusals(404))
+@router.delete("/v1/users/{user}/preference", status_code=204, responses=errors(404))
 async def delete_preference(
     request: Request,
     user: User,
@@ -73,21 +73,20 @@ async def delete_preference(
 
     def make(stored: Stored | None) -> None:
         if stored is None and not history:
-            raise Refusal(404, "This user has no stored preference.")
+            raise ApiError(404, "This user has no stored preference.")
 
     await service_of(request).change(Change(user, make, source="deleted", erase=history))
     return Response(status_code=204)
 
 
-@router.get("/v1/users/{user}/history", responses=refusals())
+@router.get("/v1/users/{user}/history", responses=errors())
 async def get_history(
     request: Request, user: User, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> History:
     """Return the preferences that a user had, the newest first."""
     check_user(request, user)
     service = service_of(request)
-    loop = asyncio.get_running_loop()
-    past = await loop.run_in_executor(service.working, service.preferences.history, user, limit)
+    past = await service.work(service.preferences.history, user, limit)
     return History(
         user=user,
         entries=[
@@ -97,7 +96,7 @@ async def get_history(
     )
 
 
-@router.post("/v1/users/{user}/infer", responses=refusals(409))
+@router.post("/v1/users/{user}/infer", responses=errors(409))
 async def infer_of_user(request: Request, user: User, body: Feedback) -> InferredPreference:
     """Update a user's preference with what they did, and store it.
 
@@ -107,24 +106,23 @@ async def infer_of_user(request: Request, user: User, body: Feedback) -> Inferre
     check_user(request, user)
     service = service_of(request)
     served = service.versions.active
-    loop = asyncio.get_running_loop()
-    evidence = await loop.run_in_executor(
-        service.working, log_likelihood_of, served, body.rows, body.labels, body.clicked
-    )
-    found: list[feedback.Inferred] = []
+    service.check_size(len(body.rows), served)
+    evidence = await service.work(log_densities_of, served, body.rows, body.labels, body.clicked)
+    found: list[FollowedPreference] = []
 
     def make(stored: Stored | None) -> Stored | None:
         before = None
         if stored is not None and not body.restart:
-            before = feedback.said(stored.weights) if stored.counts is None else stored.counts
+            before = service.counts(stored, served)
         found.append(service.infer(before, served, evidence, body.forgetting))
         share = None if stored is None else stored.share_of_new_tasks
-        return Stored(found[-1].weights, share, found[-1].counts)
+        identities = service.identities(served)
+        return Stored(found[-1].weights, share, found[-1].counts, identities)
 
     if body.store:
         await service.change(Change(user, make, source="inferred"))
     else:
-        make(await service.read(user))
+        await service.work(make, await service.read(user))
     return InferredPreference(
         preference=found[-1].weights,
         std=found[-1].std,
@@ -133,16 +131,14 @@ async def infer_of_user(request: Request, user: User, body: Feedback) -> Inferre
     )
 
 
-@router.post("/v1/infer", responses=refusals(409))
+@router.post("/v1/infer", responses=errors(409))
 async def infer(request: Request, body: Examples) -> InferredPreference:
     """Infer a preference from examples of nobody in particular; nothing is stored."""
     service = service_of(request)
     served = service.versions.active
-    loop = asyncio.get_running_loop()
-    evidence = await loop.run_in_executor(
-        service.working, log_likelihood_of, served, body.rows, body.labels, body.clicked
-    )
-    found = service.infer(None, served, evidence, 1.0)
+    service.check_size(len(body.rows), served)
+    evidence = await service.work(log_densities_of, served, body.rows, body.labels, body.clicked)
+    found = await service.work(service.infer, None, served, evidence, 1.0)
     return InferredPreference(
         preference=found.weights, std=found.std, examples=len(evidence), version=served.version
     )
@@ -160,7 +156,7 @@ def _shown(
         filled=fitted.filled if filled is None else filled,
         dropped=fitted.dropped,
         share_of_new_tasks=stored.share_of_new_tasks,
-        std=None if stored.counts is None else feedback.describe(stored.counts).std,
+        std=None if stored.counts is None else from_counts(stored.counts).std,
         version=served.version,
         changed=stored.changed,
     )

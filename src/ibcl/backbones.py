@@ -1,0 +1,291 @@
+"""Frozen backbones: trained modules as fixed features φ(x), of their output or of inner layers.
+
+A backbone is any torch module, also one of `transformers` or `timm`. Nothing of it is learnt, and
+nothing is fitted to a task: every depth read is scaled to unit norm row by row, so that φ(x) is the
+same whichever task comes first.
+
+Text comes as token ids. They are whole numbers that single precision holds exactly (up to 2²⁴, far
+above any vocabulary), so that they travel like all other inputs: ids alone, of shape (n, length),
+or with their attention mask, of shape (n, 2, length), as `token_ids` makes them of what a
+tokenizer returns.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+POOLS = ("masked-mean", "first")
+# Attribute of modules whose weights are no start of learning.
+REDRAWN = "drawn_anew"
+# Samples that go through a backbone at once.
+_ROWS = 256
+
+
+def token_ids(tokens: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Return what a tokenizer gave, ids and attention mask, as one array of shape (n, 2, length).
+
+    Parameters
+    ----------
+    tokens
+        A mapping with ``"input_ids"`` and, where there is padding, ``"attention_mask"``; all texts
+        padded to the same length (``padding=True``).
+
+    Examples
+    --------
+    >>> token_ids({"input_ids": [[5, 7, 0]], "attention_mask": [[1, 1, 0]]})
+    array([[[5, 7, 0],
+            [1, 1, 0]]])
+    """
+    if "input_ids" not in tokens:
+        raise ValueError(
+            "tokens must hold 'input_ids', as a tokenizer of transformers returns them, not "
+            f"{', '.join(map(repr, tokens)) or 'nothing'}."
+        )
+    mask = tokens.get("attention_mask")
+    try:
+        ids = np.asarray(tokens["input_ids"]).astype(np.int64, casting="safe")
+        known = np.ones_like(ids) if mask is None else np.asarray(mask).astype(np.int64)
+    except (ValueError, TypeError):
+        raise ValueError(
+            "input_ids must be whole numbers in rows of the same length: tokenize with "
+            "padding=True."
+        ) from None
+    if ids.ndim != 2 or known.shape != ids.shape:
+        raise ValueError(
+            f"input_ids of shape {ids.shape} and an attention_mask of shape {known.shape} do not "
+            "fit: both must have one row per text and one column per token."
+        )
+    return np.stack([ids, known], 1)
+
+
+class FrozenBackbone(nn.Module):
+    """A trained module whose parameters stay as they are, as fixed features φ(x).
+
+    Without `layers`, φ is what the module returns: a tensor, flat; or of an output of
+    `transformers` the pooled last hidden states, else the pooler's output, else the logits. With
+    `layers`, φ is what these inner modules return, pooled, each scaled to unit norm, one after
+    another.
+
+    Parameters
+    ----------
+    layers
+        Names of inner modules, as in ``backbone.named_modules()``.
+    pool
+        How positions (of tokens, or of an image) become one row: ``"masked-mean"``, their mean
+        without padding; ``"first"``, the first one.
+    """
+
+    rows_at_once = _ROWS
+
+    def __init__(
+        self, backbone: nn.Module, layers: Sequence[str] = (), pool: str = "masked-mean"
+    ) -> None:
+        super().__init__()
+        if pool not in POOLS:
+            raise ValueError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}.")
+        if isinstance(layers, str):
+            raise ValueError(f"layers must be a list of names, such as [{layers!r}], not a text.")
+        known = [name for name, _ in backbone.named_modules() if name]
+        for name in layers:
+            if name not in known:
+                raise ValueError(f"The backbone has no layer {name!r}; it has {_shortened(known)}.")
+        self.backbone = backbone.requires_grad_(False).eval()
+        self.layers, self.pool = tuple(layers), pool
+        self.takes_tokens = _takes_tokens(backbone)
+        self.takes_mask = "attention_mask" in signature(backbone.forward).parameters
+
+    def train(self, mode: bool = True) -> FrozenBackbone:
+        """Stay in evaluation mode, whatever becomes of the head behind it."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """φ(x), one flat row per sample."""
+        mask = None
+        if self.takes_tokens:
+            x, mask = self._tokens(x)
+        given = {"attention_mask": mask} if mask is not None and self.takes_mask else {}
+        with torch.no_grad(), self._reading() as read:
+            output = self.backbone(x, **given)
+        if self.layers:
+            depths = [self._pooled(_tensor(read[name]), mask) for name in self.layers]
+            return torch.cat([functional.normalize(depth, dim=1) for depth in depths], 1)
+        if isinstance(output, Tensor):
+            return output.flatten(1)
+        hidden = getattr(output, "last_hidden_state", None)
+        if hidden is not None:
+            return self._pooled(hidden, mask)
+        pooled = getattr(output, "pooler_output", None)
+        features: Tensor = (output.logits if pooled is None else pooled).flatten(1)
+        return features
+
+    def _tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Token ids and attention mask, as whole numbers."""
+        if x.ndim not in (2, 3) or (x.ndim == 3 and x.shape[1] != 2):
+            raise ValueError(
+                "token ids must have the shape (n, length), or (n, 2, length) with their attention "
+                f"mask (ibcl.networks.token_ids), not {tuple(x.shape)}"
+            )
+        whole = x.long()
+        if x.is_floating_point() and not torch.compiler.is_compiling() and bool((whole != x).any()):
+            raise ValueError("token ids must be whole numbers")
+        if x.ndim == 3:
+            return whole[:, 0], whole[:, 1]
+        padding = getattr(getattr(self.backbone, "config", None), "pad_token_id", None)
+        known = torch.ones_like(whole) if padding is None else (whole != padding).long()
+        return whole, known
+
+    @contextmanager
+    def _reading(self) -> Iterator[dict[str, Any]]:
+        """Collect what the layers return while the backbone runs."""
+        read: dict[str, Any] = {}
+
+        def keep(name: str) -> Any:
+            return lambda _module, _inputs, output: read.__setitem__(name, output)
+
+        hooks = [
+            self.backbone.get_submodule(name).register_forward_hook(keep(name))
+            for name in self.layers
+        ]
+        try:
+            yield read
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """One row per sample of (n, columns), (n, tokens, columns) or (n, columns, height, ...)."""
+        if hidden.ndim == 2:
+            return hidden
+        positions = hidden.flatten(2).transpose(1, 2) if hidden.ndim > 3 else hidden
+        if self.pool == "first":
+            return positions[:, 0]
+        if mask is None or mask.shape != positions.shape[:2]:
+            return positions.mean(1)
+        # Of a text without any token, the mean is zero.
+        shares = mask.to(positions)
+        return (positions * shares[:, :, None]).sum(1) / shares.sum(1, keepdim=True).clamp(min=1)
+
+
+def _tensor(output: Any) -> Tensor:
+    """Return the tensor among what a layer returned: itself, or the first of several."""
+    while not isinstance(output, Tensor):
+        output = output[0]
+    return output
+
+
+def _takes_tokens(backbone: nn.Module) -> bool:
+    """Whether inputs are token ids: an embedding is the first thing that computes."""
+    told = getattr(backbone, "main_input_name", None)
+    if told is not None:
+        return bool(told == "input_ids")
+    leaves = (module for module in backbone.modules() if not any(module.children()))
+    return isinstance(next(leaves, None), nn.Embedding)
+
+
+def _shortened(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def with_backbone(
+    backbone: nn.Module,
+    features: int | None = None,
+    outputs: int = 1,
+    *,
+    layers: Sequence[str] = (),
+    pool: str = "masked-mean",
+    example: Any = None,
+) -> nn.Sequential:
+    """Put a linear head on a frozen backbone: any torch module, or one of `transformers` or `timm`.
+
+    Only the head is learnt, so `DenseVI` and routed evidence apply. The backbone is copied, and
+    kept in evaluation mode.
+
+    Parameters
+    ----------
+    features
+        How many numbers φ has per sample; measured where None.
+    layers
+        Inner layers to read, by their names in ``backbone.named_modules()``; each is pooled and
+        scaled to unit norm. Several depths are mostly better than the last one alone. The
+        backbone's output where there are none.
+    pool
+        How positions become one row: ``"masked-mean"`` (without padding) or ``"first"``.
+    example
+        Inputs to measure `features` with, where the backbone does not say what it takes.
+
+    Examples
+    --------
+    >>> from ibcl.networks import FlatNetwork
+    >>> convolutions = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3))
+    >>> images = torch.zeros(2, 1, 8, 8)
+    >>> network = FlatNetwork(with_backbone(convolutions, layers=["1", "2"], example=images))
+    >>> network.features(images).shape
+    torch.Size([2, 10])
+    """
+    frozen = FrozenBackbone(copy.deepcopy(backbone), layers, pool)
+    if features is None:
+        features = _measured(frozen, example)
+    for name, size in (("features", features), ("outputs", outputs)):
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"{name} must be a positive whole number, not {size!r}.")
+    network = nn.Sequential(frozen, nn.Linear(features, outputs))
+    vars(network)[REDRAWN] = True
+    return network
+
+
+def _measured(frozen: FrozenBackbone, example: Any) -> int:
+    """How many numbers φ has, measured on an example or on blank inputs."""
+    place = next(frozen.parameters(), torch.zeros(0))
+    if example is None:
+        config = getattr(frozen.backbone, "config", None)
+        size = getattr(config, "image_size", None)
+        if frozen.takes_tokens:
+            blank = torch.zeros(1, 2, 2)
+            blank[:, 1] = 1
+        elif isinstance(size, int):
+            blank = torch.zeros(1, getattr(config, "num_channels", 3), size, size)
+        else:
+            raise ValueError(
+                "How many features the backbone has cannot be told from it: give features=, or "
+                "inputs to measure it with as example=."
+            )
+    else:
+        blank = torch.as_tensor(example)[:1]
+    inputs = blank.to(place.device, torch.float32)
+    try:
+        return int(frozen(inputs).shape[1])
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        said = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"The backbone cannot take inputs of shape {tuple(inputs.shape[1:])}: {said}."
+        ) from None
+
+
+def redrawn(module: nn.Module) -> nn.Module:
+    """Return a copy of a module whose weights are no start: they are drawn anew, seeded.
+
+    A module that `ibcl.networks` did not build is taken as trained: its weights are where learning
+    starts and the centre of the prior. This says that they are not.
+
+    Examples
+    --------
+    >>> from ibcl.networks import FlatNetwork
+    >>> FlatNetwork(nn.Linear(2, 1)).pretrained, FlatNetwork(redrawn(nn.Linear(2, 1))).pretrained
+    (True, False)
+    """
+    copied = copy.deepcopy(module)
+    vars(copied)[REDRAWN] = True
+    return copied

@@ -1,0 +1,182 @@
+r"""What is kept of a task to calibrate with: some of its rows, or no more than their scores.
+
+* Rows kept: features φ of held-out samples, in half precision, with their answers. Scores are those
+  of the served model, computed again for any preference and after any new task.
+* Scores only: s_k(x, y) of held-out samples under a function that was fixed when task k was learnt.
+
+Neither may have been learnt from. Both belong to their task and go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load, save
+from torch import Tensor
+
+CalibrationRows = Literal["kept", "scores"]
+_LARGEST = torch.finfo(torch.float16).max
+
+
+def rounded(features: Tensor) -> Tensor:
+    """Return features as they are kept: in half precision, the largest ones cut to its range.
+
+    Inputs to come must be rounded in the same way before they are scored. Then rows kept and inputs
+    to come have the same score of the same features, and half precision costs nothing of the
+    guarantee.
+
+    Examples
+    --------
+    >>> rounded(torch.tensor([0.1, 1e9]))
+    tensor([9.9976e-02, 6.5504e+04], dtype=torch.float16)
+    """
+    return features.clamp(-_LARGEST, _LARGEST).half()
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The calibration samples of one task: rows or scores, never both.
+
+    Attributes
+    ----------
+    features
+        Rows kept: shape (n, ...), in half precision.
+    answers
+        Of these rows: numbers of classes or values, shape (n,).
+    scores
+        Scores only: shape (n,), in double precision.
+
+    Examples
+    --------
+    >>> kept = Calibration.of_rows(torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1]))
+    >>> kept.n, kept.rows, kept.features.dtype
+    (5, 'kept', torch.float16)
+    >>> Calibration.of_scores(torch.tensor([0.2, 0.9])).rows
+    'scores'
+    """
+
+    kind: ClassVar[str] = "calibration"
+    """What a knowledge base keeps it under."""
+
+    features: Tensor | None = None
+    answers: Tensor | None = None
+    scores: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.features is None) != (self.answers is None):
+            raise ValueError("Calibration rows are features with their answers.")
+        if (self.features is None) == (self.scores is None):
+            raise ValueError("A calibration holds rows or scores, one of the two.")
+        if self.features is not None and self.answers is not None:
+            if self.features.ndim < 2 or self.answers.shape != self.features.shape[:1]:
+                raise ValueError(
+                    f"Calibration features of shape {tuple(self.features.shape)} do not fit "
+                    f"answers of shape {tuple(self.answers.shape)}."
+                )
+            if self.features.dtype != torch.float16 or not bool(self.features.isfinite().all()):
+                raise ValueError("Calibration features must be finite and in half precision.")
+            if self.answers.is_floating_point() and not bool(self.answers.isfinite().all()):
+                raise ValueError("Calibration answers must be finite.")
+        if self.scores is not None and (self.scores.ndim != 1 or bool(self.scores.isnan().any())):
+            raise ValueError("Calibration scores must be numbers, one for each sample.")
+        if self.n == 0:
+            raise ValueError("A calibration needs at least one sample.")
+
+    @classmethod
+    def of_rows(cls, features: Tensor, answers: Tensor) -> Calibration:
+        """Keep rows; their features are rounded to half precision."""
+        return cls(features=rounded(features), answers=answers)
+
+    @classmethod
+    def of_scores(cls, scores: Tensor) -> Calibration:
+        """Keep scores, in their order of size, which says nothing of the order of the samples."""
+        return cls(scores=scores.double().sort().values)
+
+    @property
+    def n(self) -> int:
+        """How many samples."""
+        held = self.scores if self.scores is not None else self.answers
+        return 0 if held is None else len(held)
+
+    @property
+    def rows(self) -> CalibrationRows:
+        """What is kept."""
+        return "kept" if self.scores is None else "scores"
+
+    def __add__(self, other: Calibration) -> Calibration:
+        """Unite the samples of two batches of one task."""
+        if self.rows != other.rows:
+            raise ValueError("Calibration rows and calibration scores cannot be united.")
+        if self.scores is not None and other.scores is not None:
+            return Calibration.of_scores(torch.cat([self.scores, other.scores]))
+        mine, theirs = self.tensors(), other.tensors()
+        if mine["features"].shape[1] != theirs["features"].shape[1]:
+            raise ValueError("Calibration rows of different features cannot be united.")
+        return Calibration(**{name: torch.cat([mine[name], theirs[name]]) for name in mine})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what there is to store, by its name."""
+        parts = {"features": self.features, "answers": self.answers, "scores": self.scores}
+        return {name: tensor for name, tensor in parts.items() if tensor is not None}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes its tensors take."""
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    def encode(self) -> bytes:
+        """Return it as bytes of a safetensors file."""
+        return save({name: tensor.cpu().contiguous() for name, tensor in self.tensors().items()})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Calibration:
+        """Return what `encode` wrote."""
+        return cls.from_tensors(load(data))
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Calibration:
+        """Return what `tensors` gave."""
+        if not set(tensors) <= {"features", "answers", "scores"}:
+            raise ValueError(f"A calibration cannot consist of {', '.join(sorted(tensors))}.")
+        return cls(**tensors)
+
+
+def held_out(
+    n: int, calibration: float | int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split n samples at random into those to learn from and those to calibrate with.
+
+    Parameters
+    ----------
+    calibration
+        How many to calibrate with: a whole number, or a share between 0 and 1.
+
+    Examples
+    --------
+    >>> learn, calibrate = held_out(10, 0.2, seed=0)
+    >>> len(learn), len(calibrate), sorted([*learn, *calibrate]) == list(range(10))
+    (8, 2, True)
+    """
+    if isinstance(calibration, bool) or not isinstance(calibration, (int, float)):
+        raise ValueError(f"calibration must be a number of rows or a share, not {calibration!r}.")
+    if isinstance(calibration, int):
+        size = calibration
+    elif 0 < calibration < 1:
+        size = max(1, round(calibration * n))
+    else:
+        raise ValueError(
+            f"calibration must be a whole number of rows or a share between 0 and 1, not "
+            f"{calibration!r}."
+        )
+    if not 0 < size < n:
+        raise ValueError(
+            f"{size} of {n} samples cannot be held out to calibrate with: at least one on either "
+            "side is needed."
+        )
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[size:]), np.sort(order[:size])

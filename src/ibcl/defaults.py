@@ -1,0 +1,361 @@
+"""Defaults: what a learner does where its user left it open.
+
+`settle` decides once, for every front door: `ibcl.IBCL`, the scikit-learn estimators and the
+command line. What it chooses is the best we have measured for the network it is given:
+
+* a head linear in its parameters: full covariances (`DenseVI`, one class against the rest for more
+  than two classes), independent tasks, routed evidence;
+* any other network: mean-field posteriors, independent tasks too, and each task's own network
+  behind the gate: networks that were not learnt from each other cannot be averaged, and learnt
+  from each other they score less (see the results).
+
+Of the first task's data it reads nothing but what kind of labels they are: numbers that come from
+data are chosen for every task on its own data (`choose_for_task`) and kept with it: the scale of
+its prior by its evidence, and a regression's noise by its marginal likelihood. So no task depends
+on another one, and a task that is forgotten has left nothing behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ibcl.gaussians import DiagonalGaussian, Gaussian
+from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
+from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
+from ibcl.inference.sites import needed_bytes
+from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
+from ibcl.networks import FlatNetwork, random_features
+from ibcl.pooling import PoolingRule, Routed, RoutedEvidence, pooling_rule
+from ibcl.ram import check_memory
+from ibcl.settings import Settings
+from ibcl.tasks import TaskData
+
+# Tried on a task, in units of one over the features' length; its evidence says which one fits.
+PRIOR_SCALES = (0.3, 1.0, 3.0, 10.0, 30.0)
+_FIRST_SCALE = 2
+# Of the fits that scales are compared by.
+_ROUGH = 1e-2
+# For networks without evidence to choose by.
+MEAN_FIELD_PRIOR_STD = 1.0
+MEAN_FIELD_RATE = 0.02
+# Of trained networks: how far the prior lets weights move, in units of their size, and the rate.
+TRAINED_PRIOR_SHARE = 0.3
+TRAINED_RATE = 0.005
+# Random features of the closed form that finds a regression's noise for networks without one.
+_NOISE_WIDTH = 256
+# Root mean square of the features below which the prior would leave single precision.
+_SMALLEST_SIZE = 1e-15
+
+
+def settle(
+    network: FlatNetwork, data: TaskData, outputs: int, given: Settings
+) -> tuple[Settings, dict[str, str]]:
+    """Settle on the first task's data what the user left open; say what was chosen, and why.
+
+    Parameters
+    ----------
+    network
+        From features to outputs.
+    data
+        The first task's features, and its labels as they came.
+    outputs
+        How many outputs the network has.
+    """
+    reasons: dict[str, str] = {}
+    linear = network.is_linear
+    if linear and (given.inference is None or isinstance(given.inference, DenseVI)):
+        _check_memory(network, data)
+    kind = "linear in its parameters" if linear else "not linear in its parameters"
+    likelihood = choose(given.likelihood, data.y, outputs)
+    several = isinstance(given.likelihood, str) and likelihood.name == "categorical"
+    separable = given.inference is None or isinstance(given.inference, OneVsRestVI)
+    if given.likelihood == "auto" and several and linear and separable:
+        likelihood = OneVsRest()
+    inference = given.inference
+    if inference is None:
+        inference = _inference(network, likelihood)
+        reasons["inference"] = f"{inference!r}, since the network is {kind}"
+    likelihood.check(data.y, outputs)
+    priors = given.priors
+    closed_form = linear and isinstance(inference, DenseVI)
+    open_noise = isinstance(given.likelihood, str) and isinstance(likelihood, Normal)
+    if open_noise:
+        reasons["noise"] = "each task's own, of the largest marginal likelihood"
+    if priors is None and network.pretrained:
+        priors = (_around_trained(network),)
+        reasons["priors"] = f"around the network's weights, {TRAINED_PRIOR_SHARE:g} of their size"
+    if priors is None:
+        priors = (MEAN_FIELD_PRIOR_STD,)
+        reasons["priors"] = (
+            "each task's own, of the largest evidence"
+            if closed_form
+            else f"{MEAN_FIELD_PRIOR_STD:g}, the usual for networks"
+        )
+    rule = _pooling(network, data, given, closed_form, reasons)
+    if given.expert is not None and not isinstance(rule, Routed):
+        raise ValueError(
+            f"Experts answer behind a gate, which pooling {rule.name!r} has not: use "
+            "pooling='routed', without task ids."
+        )
+    independent = given.independent
+    if independent is None:
+        independent = rule.independent
+        reasons["independent"] = (
+            "independent tasks, so that they can be forgotten and merged exactly"
+            if independent
+            else "every task learnt from the one before"
+        )
+    d = given.d
+    if d is None:
+        d = rule.threshold
+        reasons["d"] = f"{d:g}" + ("" if d else ", since evidence needs every posterior")
+    settled = dataclasses.replace(
+        given,
+        priors=as_priors(priors, network),
+        inference=inference,
+        pooling=rule,
+        d=d,
+        independent=independent,
+        likelihood=Normal.name if open_noise else likelihood,
+    )
+    return settled, reasons
+
+
+class TaskChoice(NamedTuple):
+    """What a task's own data choose; None where it is given."""
+
+    scale: float | None
+    """Of the initial priors' standard deviations."""
+    noise: float | None
+    """Standard deviation of a regression's noise."""
+
+
+def choose_for_task(
+    network: FlatNetwork, data: TaskData, given: Settings, settled: Settings, chained: bool = False
+) -> TaskChoice:
+    """Choose the scale of a task's prior, and its noise, where these were left open.
+
+    Repeated rows count once for the scale: what is said ten times is not ten times as certain.
+
+    Parameters
+    ----------
+    network
+        From features to outputs.
+    data
+        The task's features, and labels as the likelihood takes them.
+    chained
+        Whether the task is learnt from another one's posteriors, and not from the priors.
+    """
+    inference = settled.inference
+    closed_form = network.is_linear and isinstance(inference, DenseVI)
+    open_scale = given.priors is None and closed_form and not chained
+    likelihood = settled.likelihood
+    if likelihood == Normal.name:
+        fixed = _only_std(given.priors) if closed_form else None
+        std, noise = _regression(network, grouped(data), fixed)
+        return TaskChoice(std if open_scale else None, noise)
+    if not open_scale:
+        return TaskChoice(None, None)
+    assert isinstance(likelihood, Likelihood)
+    assert isinstance(inference, DenseVI)
+    return TaskChoice(_classification(network, likelihood, inference, grouped(data)), None)
+
+
+def grouped(data: TaskData) -> TaskData:
+    r"""Return every different sample once, with weights that sum to Kish's effective size.
+
+    A sample that occurs w_s times has the weight w_s n/W, with W = Σ w_s and n = W²/Σ w_s²: of
+    samples that occur equally often, their number.
+
+    Examples
+    --------
+    >>> data = TaskData(torch.tensor([[1.0], [1.0], [2.0], [2.0]]), torch.tensor([0, 0, 1, 1]))
+    >>> grouped(data).x.tolist(), grouped(data).weights.tolist()
+    ([[1.0], [2.0]], [1.0, 1.0])
+    """
+    rows = torch.cat([data.x.flatten(1), data.y.reshape(len(data.y), -1).to(data.x)], 1)
+    weights = torch.ones(len(rows), dtype=torch.float64) if data.weights is None else data.weights
+    first: dict[bytes, int] = {}
+    found = [
+        first.setdefault(row.tobytes(), number)
+        for number, row in enumerate(np.ascontiguousarray(rows.cpu().numpy()))
+    ]
+    kept, which = np.unique(found, return_inverse=True)
+    counts = torch.zeros(len(kept), dtype=torch.float64)
+    counts.index_add_(0, torch.from_numpy(which), weights.double().cpu())
+    effective = counts.sum().square() / counts.square().sum()
+    chosen = torch.from_numpy(kept).to(data.x.device)
+    shares = (counts * (effective / counts.sum())).to(data.x.device)
+    return TaskData(data.x[chosen], data.y[chosen], shares)
+
+
+def _check_memory(network: FlatNetwork, data: TaskData) -> None:
+    """Refuse features whose covariance alone is too large, before any of them is computed."""
+    columns = network.linear_head().layer.in_features + 1
+    check_memory(
+        needed_bytes(data.size, columns, 1),
+        f"A full covariance of {columns:,} parameters",
+        "use a head with fewer features",
+    )
+
+
+def _inference(network: FlatNetwork, likelihood: Likelihood) -> Inference:
+    if not network.is_linear:
+        rate = TRAINED_RATE if network.pretrained else MEAN_FIELD_RATE
+        return MeanFieldVI(learning_rate=rate)
+    return OneVsRestVI() if isinstance(likelihood, OneVsRest) else DenseVI()
+
+
+def _pooling(
+    network: FlatNetwork,
+    data: TaskData,
+    given: Settings,
+    closed_form: bool,
+    reasons: dict[str, str],
+) -> PoolingRule:
+    if given.expert is not None and given.pooling in (None, "routed"):
+        reasons["pooling"] = "'routed1', whose gate needs no head of a task that has an expert"
+        return pooling_rule("routed1")
+    if given.pooling is not None:
+        return pooling_rule(given.pooling)
+    columns = data.x.flatten(1).shape[1]
+    if given.task_incremental is None and RoutedEvidence().fits(columns):
+        reasons["pooling"] = "'routed', the most accurate: one head per task, and a gate between"
+        return pooling_rule("routed")
+    if given.task_incremental is None and Routed().fits(columns, network, closed_form):
+        reasons["pooling"] = f"'routed1', since {columns} features are too many for densities"
+        return pooling_rule("routed1")
+    name = "evidence" if closed_form else "wasserstein"
+    why = "tasks are told apart" if given.task_incremental else f"{columns} features are too many"
+    reasons["pooling"] = f"{name!r}, since {why} for a gate"
+    return pooling_rule(name)
+
+
+def as_priors(values: Sequence[float | Gaussian], network: FlatNetwork) -> tuple[Gaussian, ...]:
+    """Return Gaussians over the network's parameters: those given, or around its centre."""
+    return tuple(_prior(value, network) for value in values)
+
+
+def _prior(value: float | Gaussian, network: FlatNetwork) -> Gaussian:
+    dimension = network.dimension
+    if isinstance(value, Gaussian):
+        if value.dimension != dimension:
+            raise ValueError(
+                f"A prior has {value.dimension} parameters, but the network has {dimension}."
+            )
+        return value.to(network.device)
+    try:
+        std = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"A prior is a standard deviation or a Gaussian, not {value!r}.") from None
+    single = torch.finfo(torch.float32)
+    if not single.tiny**0.5 < std < single.max**0.5:
+        raise ValueError(
+            f"A prior's standard deviation must be positive and of a size whose square is a number "
+            f"of single precision (1e-19 to 1e19), not {value!r}."
+        )
+    mean = network.centre
+    return DiagonalGaussian(mean, torch.full_like(mean, std))
+
+
+def _around_trained(network: FlatNetwork) -> Gaussian:
+    """Return the prior around trained weights, as wide as a share of each layer's root mean square.
+
+    Layers of zeros, such as fresh biases, are as wide as the average weight.
+    """
+    centre = network.centre
+    overall = centre.square().mean().sqrt().clamp(min=torch.finfo(torch.float32).eps)
+    sizes = []
+    for values in torch.split(centre, network.sizes):
+        size = values.square().mean().sqrt()
+        sizes.append(torch.where(size > 0, size, overall).expand(len(values)))
+    return DiagonalGaussian(centre, TRAINED_PRIOR_SHARE * torch.cat(sizes))
+
+
+def _only_std(priors: Sequence[float | Gaussian] | None) -> float | None:
+    if priors is None or isinstance(priors[0], Gaussian):
+        return None
+    return float(priors[0])
+
+
+def _half_power(value: float) -> float:
+    """Round to the nearest of ..., 0.1, 0.3, 1, 3, 10, ...
+
+    Examples
+    --------
+    >>> _half_power(0.12), _half_power(2.4)
+    (0.1, 3.0)
+    """
+    steps = round(2 * float(np.log10(value)))
+    return float(f"{(1 if steps % 2 == 0 else 3)}e{steps // 2}")
+
+
+def _length(features: Tensor, weights: Tensor | None) -> float:
+    """Root mean square of the features' lengths; 1 where there is nothing to measure."""
+    squares = features.double().square().sum(1)
+    counts = torch.ones_like(squares) if weights is None else weights.to(squares)
+    size = float(((counts * squares).sum() / counts.sum()).sqrt())
+    return size if np.isfinite(size) and size > 0 else 1.0
+
+
+def _classification(
+    network: FlatNetwork, likelihood: Likelihood, inference: DenseVI, data: TaskData
+) -> float:
+    """Return the prior std with the largest ELBO, climbing from the middle of those tried.
+
+    They are half powers of ten, so that similar tasks mostly choose the same.
+    """
+    size = _length(network.features(data.x), data.weights)
+    if size < _SMALLEST_SIZE:
+        raise ValueError(
+            f"The features' size is {size:.3g}, too small to choose a prior for; scale the inputs, "
+            "for example to unit variance, or give priors."
+        )
+    stds = [_half_power(scale / size) for scale in PRIOR_SCALES]
+    rough: Any = dataclasses.replace(inference, tolerance=max(_ROUGH, inference.tolerance))
+    known: dict[int, float] = {}
+
+    def objective(place: int) -> float:
+        if place not in known:
+            priors = as_priors(stds[place : place + 1], network)
+            known[place] = rough.infer(network, likelihood, priors, data).objectives[0]
+        return known[place]
+
+    best = _FIRST_SCALE
+    while True:
+        near = [place for place in (best - 1, best, best + 1) if 0 <= place < len(stds)]
+        better = max(near, key=objective)
+        if better == best:
+            return stds[best]
+        best = better
+
+
+def _regression(network: FlatNetwork, data: TaskData, std: float | None) -> tuple[float, float]:
+    """Return prior std and noise of the largest marginal likelihood, over all outputs alike."""
+    if not network.is_linear:
+        # The noise is a property of the data; any flexible head with a closed form finds it.
+        width = data.x.flatten(1).shape[1]
+        network, data = (
+            FlatNetwork(random_features(width, _NOISE_WIDTH)),
+            TaskData(data.x.flatten(1), data.y, data.weights),
+        )
+    features = network.features(data.x).double().cpu().numpy()
+    design = np.column_stack([features, np.ones(len(features))])
+    targets = data.y.double().reshape(len(data.y), -1).cpu().numpy()
+    if network.pretrained:
+        # The prior is centred at the network's own parameters, so its own answers come off.
+        centre = network.centre.double()[None]
+        targets = (
+            targets - network.outputs_of_features(centre, torch.as_tensor(features))[0].numpy()
+        )
+    weights = None if data.weights is None else data.weights.double().cpu().numpy()
+    found = np.array(
+        [maximise_marginal_likelihood(design, column, std, weights) for column in targets.T]
+    )
+    return tuple(np.sqrt(np.square(found).mean(0)).tolist())

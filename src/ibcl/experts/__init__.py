@@ -1,0 +1,25 @@
+"""Experts: whatever a task brings to answer with in place of its head.
+
+In p(y | x, w) = Σ_k r_k(x, w) p_k(y | x) nothing asks that p_k be a linear head. An expert is
+fitted on its task's rows, gives p_k, and is kept as a part of its task: stored, forgotten and
+merged with it. The gate, preferences, novelty, prediction sets and the service stay as they are.
+
+* `Expert` and `Fitted`: the protocol. `EXPERTS` names the kinds that can be read back.
+* `ibcl.experts.estimators`: any estimator of scikit-learn, stored with skops.
+* `Auto`: each task's own choice between its head and boosting, by held-out likelihood.
+"""
+
+from ibcl.experts.expert import EXPERTS, Auto, Expert, Fitted, as_expert, expert_of
+from ibcl.experts.part import ExpertPart, columns_read, task_experts
+
+__all__ = [
+    "EXPERTS",
+    "Auto",
+    "Expert",
+    "ExpertPart",
+    "Fitted",
+    "as_expert",
+    "columns_read",
+    "expert_of",
+    "task_experts",
+]

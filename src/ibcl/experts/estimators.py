@@ -1,0 +1,188 @@
+"""Estimators of scikit-learn as experts, stored with skops: nothing is ever unpickled.
+
+What is served is what was stored: a fitted estimator is turned into bytes at once, and answers
+after it was read back from them. Reading refuses every type that is not known to be harmless:
+skops' own list, and `TRUSTED`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.base import clone, is_regressor
+from sklearn.utils.validation import has_fit_parameter
+from torch import Tensor
+
+from ibcl.experts.expert import Expert, Fitted
+from ibcl.tasks import TaskData
+
+TRUSTED: set[str] = {
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+}
+"""Types beyond skops' own list that stored estimators may hold: plain data, read in scikit-learn's
+own way. Add to it what you trust before loading experts of other libraries."""
+
+# Trees say 0 of what their leaves have not met; nothing that a task has seen is impossible.
+_SMALLEST = 1e-6
+
+
+def _skops() -> ModuleType:
+    try:
+        return import_module("skops.io")
+    except ImportError:
+        raise ValueError(
+            "Estimators as experts are stored with skops, which is not installed: "
+            "pip install 'ibcl[tables]'."
+        ) from None
+
+
+def _read(data: bytes) -> Any:
+    """Read an estimator, if all its types are trusted."""
+    skops = _skops()
+    try:
+        unknown = [name for name in skops.get_untrusted_types(data=data) if name not in TRUSTED]
+    except Exception as error:
+        raise ValueError(f"this is no estimator that skops wrote ({error})") from None
+    if unknown:
+        raise ValueError(
+            f"the estimator holds the types {', '.join(unknown)}, which are not trusted; add them "
+            "to ibcl.experts.estimators.TRUSTED if you know where it comes from"
+        )
+    try:
+        return skops.loads(data, trusted=sorted(TRUSTED))
+    except Exception as error:
+        raise ValueError(f"the estimator cannot be read ({error})") from None
+
+
+class Estimator(Expert):
+    """Any classifier with probabilities, or any regressor, of scikit-learn.
+
+    Parameters
+    ----------
+    estimator
+        As it is before it is fitted; every task fits a clone. Where it has a ``random_state`` that
+        is None, the learner's seed is used.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> Estimator(DecisionTreeRegressor(max_depth=2))
+    Estimator(DecisionTreeRegressor(max_depth=2))
+    """
+
+    name: ClassVar[str] = "scikit-learn"
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = clone(estimator)
+
+    def __repr__(self) -> str:
+        return f"Estimator({self.estimator!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Estimator) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def fit(self, data: TaskData, classes: int | None, seed: int) -> FittedEstimator:
+        """Fit a clone on a task."""
+        kind = type(self.estimator).__name__
+        if classes is None and not is_regressor(self.estimator):
+            raise ValueError(f"Values need a regressor as expert, not {kind}.")
+        if classes is not None and not hasattr(self.estimator, "predict_proba"):
+            raise ValueError(
+                f"Classes need an expert with probabilities (predict_proba), which {kind} has not."
+            )
+        estimator = clone(self.estimator)
+        if "random_state" in (given := estimator.get_params()) and given["random_state"] is None:
+            estimator.set_params(random_state=abs(seed) % 2**32)
+        weights = {}
+        if data.weights is not None:
+            if not has_fit_parameter(estimator, "sample_weight"):
+                raise ValueError(f"{kind} takes no sample weights; leave them out.")
+            weights["sample_weight"] = data.weights.cpu().numpy()
+        y = data.y.cpu().double().numpy() if classes is None else data.y.long().cpu().numpy()
+        try:
+            estimator.fit(data.x.cpu().numpy(), y, **weights)
+        except (ValueError, TypeError) as error:
+            said = str(error).splitlines()[0].rstrip(".")
+            raise ValueError(f"{kind} cannot learn this task: {said}.") from None
+        columns = 0 if classes is None else classes
+        return FittedEstimator(columns.to_bytes(4, "little") + _skops().dumps(estimator))
+
+    def description(self) -> dict[str, Any]:
+        """Return the estimator as skops writes it."""
+        return {"estimator": base64.b64encode(_skops().dumps(self.estimator)).decode()}
+
+    @classmethod
+    def from_description(cls, description: Any) -> Self:
+        """Return the estimator that was described."""
+        try:
+            return cls(_read(base64.b64decode(description["estimator"], validate=True)))
+        except (KeyError, TypeError, binascii.Error) as error:
+            raise ValueError(f"This describes no estimator: {error}.") from None
+
+    @classmethod
+    def decode(cls, data: bytes) -> FittedEstimator:
+        """Return a fitted estimator, read at once so that what is not trusted is refused now."""
+        fitted = FittedEstimator(data)
+        _ = fitted.estimator
+        return fitted
+
+
+class FittedEstimator(Fitted):
+    """An estimator that has learnt a task, as the bytes it is stored as.
+
+    Parameters
+    ----------
+    data
+        The number of classes (0 for values) in four bytes, then what skops wrote.
+    """
+
+    name: ClassVar[str] = Estimator.name
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytes(data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"data": self.data}
+
+    @cached_property
+    def estimator(self) -> Any:
+        """The estimator, read from the bytes."""
+        found = _read(self.data[4:])
+        wanted = "predict_proba" if self.classes else "predict"
+        if not hasattr(found, wanted):
+            raise ValueError(f"the estimator has no method {wanted}")
+        return found
+
+    @property
+    def classes(self) -> int:
+        """How many classes all tasks have; 0 for values."""
+        return int.from_bytes(self.data[:4], "little")
+
+    def answers(self, x: Tensor) -> Tensor:
+        """Probabilities of all classes, zero for those the task has not seen; or values."""
+        rows = x.detach().float().cpu().numpy()
+        if not len(rows):
+            return x.new_zeros(0, self.classes or 1, dtype=torch.float64)
+        if not self.classes:
+            values = np.asarray(self.estimator.predict(rows), dtype=np.float64)
+            return torch.as_tensor(values.reshape(len(rows), -1)).to(x.device)
+        found = torch.zeros(len(rows), self.classes, dtype=torch.float64)
+        seen = torch.as_tensor(np.asarray(self.estimator.classes_), dtype=torch.long)
+        chances = torch.as_tensor(np.asarray(self.estimator.predict_proba(rows))).double()
+        found[:, seen] = (1 - len(seen) * _SMALLEST) * chances + _SMALLEST
+        return found.to(x.device)
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        return self.data

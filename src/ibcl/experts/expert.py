@@ -1,0 +1,159 @@
+"""What an expert is, how it is chosen, and how one is read back from a file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+
+from ibcl.tasks import TaskData
+
+EXPERTS: dict[str, str] = {
+    "auto": "ibcl.experts.expert:Auto",
+    "scikit-learn": "ibcl.experts.estimators:Estimator",
+}
+"""Where the expert of each name lives, as ``"module:class"``; imported when it is needed."""
+
+
+class Fitted(ABC):
+    """An expert that has learnt a task."""
+
+    name: ClassVar[str]
+    """The key of `EXPERTS` whose expert it was fitted by."""
+
+    @abstractmethod
+    def answers(self, x: Tensor) -> Tensor:
+        """Return p(y | x): class probabilities or expected values, shape (n, columns)."""
+
+    @abstractmethod
+    def encode(self) -> bytes:
+        """Return it as bytes without pickle, the same ones whenever it is the same."""
+
+
+class Expert(ABC):
+    """A way to learn a task otherwise than by a head."""
+
+    name: ClassVar[str]
+    """Its key in `EXPERTS`."""
+
+    @abstractmethod
+    def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
+        """Learn a task.
+
+        Parameters
+        ----------
+        data
+            Inputs of shape (n, columns), and class numbers or values.
+        classes
+            How many classes all tasks have; None for values.
+        """
+
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """Return it as plain JSON, as it was before it was fitted."""
+
+    @classmethod
+    @abstractmethod
+    def from_description(cls, description: Any) -> Self:
+        """Return what `description` described; a ValueError for anything else."""
+
+    @classmethod
+    @abstractmethod
+    def decode(cls, data: bytes) -> Fitted:
+        """Return what `Fitted.encode` wrote; a ValueError for anything else."""
+
+
+@dataclass(frozen=True)
+class Auto(Expert):
+    """Gradient boosting where it predicts a task's held-out rows better than the task's own head.
+
+    Parameters
+    ----------
+    held_out
+        Share of a task's rows to choose by; whatever is chosen is then fitted on all of them.
+
+    Examples
+    --------
+    >>> Auto().held_out
+    0.25
+    """
+
+    held_out: float = 0.25
+    name: ClassVar[str] = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out must be between 0 and 1, not {self.held_out!r}.")
+
+    def candidate(self, classes: int | None) -> Expert:
+        """Return the expert that competes with the head."""
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+        boosting = (
+            HistGradientBoostingRegressor if classes is None else (HistGradientBoostingClassifier)
+        )
+        return as_expert(boosting())
+
+    def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
+        """Fit boosting, without a choice."""
+        return self.candidate(classes).fit(data, classes, seed)
+
+    def description(self) -> dict[str, Any]:
+        """Return its setting."""
+        return {"held_out": self.held_out}
+
+    @classmethod
+    def from_description(cls, description: Any) -> Self:
+        """Return it with its setting."""
+        if not isinstance(description, dict) or set(description) != {"held_out"}:
+            raise ValueError("An automatic expert is described by held_out alone.")
+        return cls(**description)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Fitted:
+        """Refused: what it fitted is kept under its own name."""
+        raise ValueError(f"these {len(data)} bytes are of no expert: an automatic one keeps none")
+
+
+def expert_of(name: str) -> type[Expert]:
+    """Return the class of experts of a name.
+
+    Examples
+    --------
+    >>> expert_of("oracle")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'oracle' is no known expert: expected one of auto, scikit-learn.
+    """
+    if name not in EXPERTS:
+        raise ValueError(
+            f"{name!r} is no known expert: expected one of {', '.join(sorted(EXPERTS))}."
+        )
+    module, _, attribute = EXPERTS[name].partition(":")
+    found: type[Expert] = getattr(import_module(module), attribute)
+    return found
+
+
+def as_expert(value: Any) -> Expert:
+    """Return the expert that a user named: itself, ``"auto"``, or an estimator of scikit-learn.
+
+    Examples
+    --------
+    >>> as_expert("auto")
+    Auto(held_out=0.25)
+    """
+    if isinstance(value, Expert):
+        return value
+    if value == Auto.name:
+        return Auto()
+    if hasattr(value, "fit") and hasattr(value, "get_params") and not isinstance(value, type):
+        from ibcl.experts.estimators import Estimator
+
+        return Estimator(value)
+    raise ValueError(
+        f"expert must be 'auto', an estimator of scikit-learn such as "
+        f"HistGradientBoostingClassifier(), or an ibcl.experts.Expert, not {value!r}."
+    )

@@ -1,0 +1,89 @@
+"""The expert of a task as a part of it, and what it reads of the features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from ibcl.experts.expert import Fitted, expert_of
+from ibcl.knowledge import KnowledgeBase, register_part
+from ibcl.networks import FlatNetwork
+
+
+@register_part
+@dataclass(frozen=True, eq=False)
+class ExpertPart:
+    """A fitted expert, kept with its task.
+
+    Parameters
+    ----------
+    columns
+        How many of the first columns of φ it reads.
+    """
+
+    kind: ClassVar[str] = "expert"
+
+    fitted: Fitted
+    columns: int
+
+    def answers(self, features: Tensor) -> Tensor:
+        """p_k(y | φ), shape (n, columns of an answer)."""
+        return self.fitted.answers(features.flatten(1)[:, : self.columns])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return len(self.encode())
+
+    def encode(self) -> bytes:
+        """Return a line of JSON, and the expert's own bytes."""
+        head = json.dumps({"expert": self.fitted.name, "columns": self.columns}, sort_keys=True)
+        return head.encode() + b"\n" + self.fitted.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what `encode` wrote."""
+        head, _, rest = data.partition(b"\n")
+        try:
+            known = json.loads(head)
+            name, columns = known["expert"], known["columns"]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError("this is no expert of a task") from None
+        if not isinstance(name, str) or not isinstance(columns, int) or columns < 1:
+            raise ValueError("this is no expert of a task")
+        return cls(expert_of(name).decode(rest), columns)
+
+
+def task_experts(knowledge: KnowledgeBase) -> dict[int, ExpertPart]:
+    """Return the experts of the tasks that have one, by the tasks' numbers."""
+    found: dict[int, ExpertPart] = {}
+    for number, parts in enumerate(knowledge.parts):
+        part = parts.get(ExpertPart.kind)
+        if isinstance(part, ExpertPart):
+            found[number] = part
+    return found
+
+
+def columns_read(network: FlatNetwork, features: Tensor) -> int:
+    """Return how many of φ's first columns an expert reads: the inputs, or a backbone's features.
+
+    Parameters
+    ----------
+    network
+        The network over x.
+    """
+    specification: Mapping[str, object] = network.specification or {}
+    if specification.get("kind") != "random_features":
+        return features.flatten(1).shape[1]
+    if not specification["skip"]:
+        raise ValueError(
+            "An expert reads the inputs themselves, which these random features leave out: use "
+            "random_features(skip=True) or linear as the network."
+        )
+    inputs = specification["inputs"]
+    assert isinstance(inputs, int)
+    return inputs

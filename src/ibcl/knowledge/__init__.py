@@ -1,0 +1,23 @@
+"""What is known of the tasks learnt so far, and its revision without any data."""
+
+from ibcl.knowledge.base import EvidenceWarning, Growth, KnowledgeBase, TaskRecord, scaled
+from ibcl.knowledge.parts import PARTS, Part, Parts, register_part
+from ibcl.knowledge.revision import adopted, forget, merged, rebase, replace_task, same_gaussians
+
+__all__ = [
+    "PARTS",
+    "EvidenceWarning",
+    "Growth",
+    "KnowledgeBase",
+    "Part",
+    "Parts",
+    "TaskRecord",
+    "adopted",
+    "forget",
+    "merged",
+    "rebase",
+    "register_part",
+    "replace_task",
+    "same_gaussians",
+    "scaled",
+]

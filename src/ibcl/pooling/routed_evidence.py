@@ -1,0 +1,325 @@
+r"""Routed evidence: one head per task, and a gate that says which of them an input needs.
+
+The score of a preference w is the accuracy on the mixture Σ_k w_k p_k(x, y) of the tasks'
+distributions, and the best answer there is Bayes' rule,
+
+    p(y | x, w) = Σ_k r_k(x, w) p_k(y | x),     r_k(x, w) ∝ w_k p_k(x):
+
+the preference is the prior probability that the next input comes from task k. The gate
+(`ibcl.routing.densities`) gives p_k(x), and the task's own posterior, together with the densities
+of its classes, p_k(y | x) (`ibcl.routing.experts`).
+
+A knowledge base is a set of task records: a posterior, the prior it was learnt from, and the
+densities of the task's classes. All that tasks share is computed from the set when a model is made,
+in the order of their names. So forgetting drops a record, merging unites two sets, and the order of
+learning does not matter, for the first task as for any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ibcl.gaussians import (
+    DenseGaussian,
+    Distribution,
+    Gaussian,
+    IndependentGaussian,
+    LowRankGaussian,
+)
+from ibcl.knowledge import KnowledgeBase, Parts, register_part
+from ibcl.likelihoods import Likelihood
+from ibcl.networks import FlatNetwork
+from ibcl.pooling.barycentre import WassersteinPooling
+from ibcl.pooling.rule import PoolingRule, split_weights
+from ibcl.predictive import CredalSet, Predictive
+from ibcl.routing import (
+    LARGEST_SUMMED,
+    ClassDensities,
+    DensityGate,
+    DensitySettings,
+    ExpertAnswers,
+    Experts,
+    GatedPredictives,
+    Ranks,
+    RoutedExperts,
+    density_gate,
+)
+from ibcl.routing.maps import fourier_width
+
+register_part(ClassDensities)
+
+COMPACT, EXACT = "compact", "exact"
+COMPACT_RANKS = Ranks(96, 128, 32)
+"""Chosen on validation data of five benchmarks: the smallest that lost at most 0.2 points."""
+# Numbers that the class factors of one task may take; of very many classes each gets fewer.
+_LARGEST_FACTORS = 2**22
+_SMALLEST_RANK = 8
+# Full covariances of so few parameters are kept as they are: there is little to gain.
+_SMALL_POSTERIOR = 512
+# The rule that gives back a task's posterior at its vertex.
+_VERTEX = WassersteinPooling()
+
+
+@dataclass(frozen=True)
+class RoutedEvidence(PoolingRule):
+    """The pooling rule ``"routed"``, with its settings.
+
+    Parameters
+    ----------
+    temperature
+        t of the gate's densities.
+    head_share
+        a between 0 and 1: a task answers with head^a · class densities^(1 − a); 1 is its head
+        alone. Where None, ½ for heads linear in their parameters, and 1 for networks that find
+        features of their own or were trained before, of which densities of inputs know nothing.
+        Regression and counts have no classes, and use the head.
+    contamination
+        ε between 0 and 1, the share of a task's inputs that may look like any task's: preferences
+        that differ by δ differ in their answers by at most δ K/ε.
+    memory
+        What is kept of a task: ``"compact"``, low ranks in eight bits; ``"exact"``, whole
+        covariances; or a number of bytes per task, for the largest ranks that fit.
+
+    Examples
+    --------
+    >>> RoutedEvidence(head_share=1.0).settings()
+    {'head_share': 1.0}
+    """
+
+    temperature: float = 3.0
+    head_share: float | None = None
+    contamination: float = 1e-3
+    memory: str | int = COMPACT
+
+    name: ClassVar[str] = "routed"
+    independent: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be positive, not {self.temperature!r}.")
+        if self.head_share is not None and not 0 <= self.head_share <= 1:
+            raise ValueError(f"head_share must lie between 0 and 1, not {self.head_share!r}.")
+        if not 0 <= self.contamination < 1:
+            raise ValueError(
+                f"contamination must be at least 0 and below 1, not {self.contamination!r}."
+            )
+        size = isinstance(self.memory, int) and not isinstance(self.memory, bool)
+        if self.memory not in (COMPACT, EXACT) and not (size and int(self.memory) > 0):
+            raise ValueError(
+                f"memory must be 'compact', 'exact' or a number of bytes, not {self.memory!r}."
+            )
+
+    def fits(self, columns: int) -> bool:
+        """Tell whether a gate can be made for so many features."""
+        return (columns + 1) ** 2 <= LARGEST_SUMMED
+
+    def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
+        """Return the joint distribution of the posteriors that the preference gives any weight."""
+        preference = weights.sum(-1)
+        active = torch.nonzero(preference > 0).flatten().tolist()
+        heads = [self._posterior(knowledge, weights, task) for task in active]
+        return heads[0] if len(heads) == 1 else IndependentGaussian(heads)
+
+    def _posterior(self, knowledge: KnowledgeBase, weights: Tensor, task: int) -> Gaussian:
+        """Return a task's own posterior: of several extremes, their barycentre."""
+        alone = torch.zeros_like(weights)
+        alone[task] = weights[task] / weights[task].sum()
+        posterior = _VERTEX.pool(knowledge, alone)
+        assert isinstance(posterior, Gaussian)
+        return posterior
+
+    def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
+        """Return the parameters of all tasks' heads, one after another: shape (n, tasks · D)."""
+        tasks = torch.eye(len(knowledge.tasks), dtype=torch.float64)
+        heads = _VERTEX.means(knowledge, split_weights(knowledge, tasks))
+        return heads.flatten().expand(len(weights), -1)
+
+    def predictives(
+        self, knowledge: KnowledgeBase, network: FlatNetwork, likelihood: Likelihood
+    ) -> RoutedEvidencePredictives:
+        """Return heads and gate of all tasks, made once for all preferences."""
+        return RoutedEvidencePredictives(self, knowledge, network, likelihood)
+
+    def parts(
+        self,
+        features: Tensor,
+        labels: Tensor | None,
+        weights: Tensor | None,
+        posteriors: Sequence[Gaussian],
+        network: FlatNetwork,
+        before: Parts | None = None,
+    ) -> Parts:
+        """Return the densities of a task's classes, of all its batches."""
+        rows = features.flatten(1)
+        if not self.fits(rows.shape[1]):
+            raise ValueError(
+                f"{rows.shape[1]} features are too many for a gate; reduce them, or choose "
+                "another pooling such as 'evidence'."
+            )
+        classes = 1 if labels is None else len(torch.unique(labels))
+        ranks = self.ranks(rows.shape[1], classes, posteriors)
+        found = ClassDensities.of(rows, labels, weights, ranks)
+        known = (before or {}).get(ClassDensities.kind)
+        if known is not None:
+            assert isinstance(known, ClassDensities)
+            found = known.plus(found, ranks)
+        return {**(before or {}), ClassDensities.kind: found}
+
+    def keep(self, posterior: Gaussian, prior: Gaussian) -> Gaussian:
+        """Return a large full covariance as its evidence's leading directions and a diagonal."""
+        if self.memory == EXACT or not isinstance(posterior, DenseGaussian):
+            return posterior
+        if posterior.dimension <= _SMALL_POSTERIOR and self.memory == COMPACT:
+            return posterior
+        before = prior.natural_parameters()
+        evidence = (posterior.natural_parameters() - before).dense()
+        assert COMPACT_RANKS.posterior is not None
+        rank = min(COMPACT_RANKS.posterior, posterior.dimension)
+        if self.memory != COMPACT:
+            rank = self._posterior_rank(posterior)
+        # In units of the posterior's own precision, so that features of any size count alike.
+        projected = evidence.low_rank(rank, unit=posterior.precision.diagonal().sqrt())
+        kept = (before + projected).around(posterior.mean.float())
+        if not isinstance(kept, LowRankGaussian):
+            return posterior
+        small = LowRankGaussian(kept.mean, kept.diagonal.float(), kept.factor.float())
+        return small if small.nbytes < posterior.nbytes else posterior
+
+    def _posterior_rank(self, posterior: Gaussian) -> int:
+        """Return how many directions a tenth of the bytes pays for."""
+        return max(1, int(self.memory) // (40 * posterior.dimension) - 2)
+
+    def ranks(self, columns: int, classes: int, posteriors: Sequence[Gaussian]) -> Ranks:
+        """Return how many eigenvectors are kept of a task's scatters.
+
+        Parameters
+        ----------
+        columns
+            d, the number of features.
+        posteriors
+            The task's, as they are kept.
+        """
+        if self.memory == EXACT:
+            return Ranks(None, None, None)
+        width = fourier_width(columns)
+        most = max(_SMALLEST_RANK, _LARGEST_FACTORS // (classes * (columns + 1)))
+        if self.memory == COMPACT:
+            assert COMPACT_RANKS.classes is not None
+            return COMPACT_RANKS._replace(classes=min(COMPACT_RANKS.classes, most))
+        per_rank = classes * (columns + 1) + width + 4 * (classes + 1)
+        # Means and diagonals of both maps, class numbers and counts.
+        fixed = 8 * classes * (columns + 1) + 4 * (classes + 1) * width + 16 * classes
+        rest = int(self.memory) - fixed - sum(q.nbytes for q in posteriors)
+        rank = min(rest // per_rank, max(columns + 1, width))
+        if rank < 1:
+            raise ValueError(
+                f"memory={self.memory} bytes do not hold a task of {classes} classes and {columns} "
+                f"features; give at least {int(self.memory) - rest + per_rank:,}."
+            )
+        return Ranks(min(rank, columns + 1, most), min(rank, width), None)
+
+    def make_gate(self, knowledge: KnowledgeBase) -> DensityGate:
+        """Return the gate between all tasks of a knowledge base."""
+        records = {}
+        for task, kept in zip(knowledge.tasks, knowledge.parts, strict=True):
+            record = kept.get(ClassDensities.kind)
+            if not isinstance(record, ClassDensities):
+                raise ValueError(
+                    "These tasks cannot be routed: the gate needs the densities of every task; "
+                    "learn them with pooling='routed'."
+                )
+            records[task] = record
+        return density_gate(records, DensitySettings(self.temperature, self.contamination))
+
+
+class RoutedEvidencePredictives(GatedPredictives):
+    """Heads and gate of one knowledge base, made once and used by all its preferences' models."""
+
+    shares_parameters = True
+
+    def __init__(
+        self,
+        rule: RoutedEvidence,
+        knowledge: KnowledgeBase,
+        network: FlatNetwork,
+        likelihood: Likelihood,
+    ) -> None:
+        super().__init__(network, likelihood)
+        self.rule, self.knowledge = rule, knowledge
+
+    def split(self, preferences: Tensor) -> Tensor:
+        """Equal shares."""
+        return split_weights(self.knowledge, preferences)
+
+    def of(self, weights: Tensor) -> Predictive:
+        """The experts of the tasks with any weight, behind the gate."""
+        preference = weights.sum(-1)
+        active = torch.nonzero(preference > 0).flatten()
+        alone = torch.zeros(len(active), *weights.shape, dtype=torch.float64)
+        alone[torch.arange(len(active)), active] = (
+            weights[active].double() / preference[active].double()[:, None]
+        )
+        credal = CredalSet(partial(self.rule.pool, self.knowledge, weights), self._extremes)
+        heads = _VERTEX.means(self.knowledge, alone)
+        return RoutedExperts(
+            self.network,
+            self.likelihood,
+            heads,
+            self.gate,
+            preference,
+            self.head_share,
+            credal,
+        )
+
+    def _extremes(self) -> list[tuple[int, Gaussian]]:
+        """Every task's own posteriors."""
+        return [
+            (number, posterior)
+            for number, task in enumerate(self.knowledge.tasks)
+            for posterior in self.knowledge.extremes(task)
+        ]
+
+    def parameters(self, preferences: Tensor) -> Tensor:
+        """Refused: heads are shared by all preferences."""
+        raise ValueError(
+            "Routed models share their heads and differ in K numbers only; use predict_many, or "
+            "model for one preference."
+        )
+
+    def answers(self, features: Tensor) -> ExpertAnswers:
+        """Gate and experts on these rows, once for all preferences."""
+        experts = Experts(self.network.head, self.likelihood, self.gate, self.head_share)
+        return ExpertAnswers(experts, self.heads, features, self.columns(features))
+
+    task_answers = answers
+
+    @property
+    def head_share(self) -> float:
+        """How much of a task's answer is its head's."""
+        if self.rule.head_share is not None:
+            return self.rule.head_share
+        head = self.network.head
+        return 0.5 if head.is_linear and not head.pretrained else 1.0
+
+    @cached_property
+    def gate(self) -> DensityGate:
+        """Densities of the tasks."""
+        gate = self.rule.make_gate(self.knowledge)
+        expected = self.network.columns
+        if expected is not None and gate.columns != expected:
+            raise ValueError(
+                f"The tasks' densities are of {gate.columns} features, the network has {expected}."
+            )
+        return gate.to(self.network.device)
+
+    @cached_property
+    def heads(self) -> Tensor:
+        """Means of every task's own posterior, shape (tasks, D)."""
+        vertices = torch.eye(len(self.knowledge.tasks), dtype=torch.float64)
+        return _VERTEX.means(self.knowledge, self.split(vertices))

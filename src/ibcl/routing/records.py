@@ -1,0 +1,223 @@
+r"""What a gate keeps of a task: its classes' Gaussians on two feature maps (`ibcl.routing.maps`).
+
+Of every class the count, the means of φ̂ and of h, and the scatter of φ̂; of the task the scatter of
+h within its classes. Nothing of it depends on any other task: forgetting a task drops its record,
+and merging knowledge bases unites their records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ibcl.routing.maps import fourier, fourier_frequencies, fourier_width, polar
+from ibcl.routing.scatters import Scatters, scatter_of_matrices, scatter_of_rows
+
+
+class Ranks(NamedTuple):
+    """How many eigenvectors are kept; None keeps matrices whole."""
+
+    classes: int | None
+    """Of the scatter of φ̂ of every class."""
+    task: int | None
+    """Of the scatter of h of a task."""
+    posterior: int | None
+    """Of a posterior's evidence."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDensities:
+    """Counts, means and scatters of one task's classes on both maps.
+
+    Parameters
+    ----------
+    classes
+        Numbers of the classes that occur, ascending; a single 0 for regression.
+    counts
+        (Weighted) number of samples of each, float64.
+    means, fourier_means
+        Of φ̂, shape (classes, d + 1), and of h, (classes, width); float32.
+    scatters
+        Of φ̂, one per class.
+    fourier_scatter
+        Of h within classes, summed over the task's classes.
+
+    Examples
+    --------
+    >>> features = torch.tensor([[0.0, 1.0], [0.0, 2.0], [5.0, 1.0]])
+    >>> kept = ClassDensities.of(features, torch.tensor([0, 0, 1]), None, Ranks(96, 128, 32))
+    >>> kept.counts.tolist(), kept.means.shape, kept.fourier_means.shape
+    ([2.0, 1.0], torch.Size([2, 3]), torch.Size([2, 64]))
+    """
+
+    classes: Tensor
+    counts: Tensor
+    means: Tensor
+    fourier_means: Tensor
+    scatters: Scatters
+    fourier_scatter: Scatters
+
+    kind: ClassVar[str] = "densities"
+
+    def __post_init__(self) -> None:
+        number, columns = self.means.shape if self.means.ndim == 2 else (0, 0)
+        if number == 0 or columns < 2:
+            raise ValueError("densities need the mean of at least one class")
+        if self.classes.shape != (number,) or self.classes.dtype != torch.int64:
+            raise ValueError("densities need one class number for each mean")
+        if self.counts.shape != (number,) or self.counts.dtype != torch.float64:
+            raise ValueError("densities need one count for each class")
+        if self.fourier_means.shape != (number, fourier_width(columns - 1)):
+            raise ValueError("the Fourier features of densities do not fit their columns")
+        fits = len(self.scatters.factor) == number and self.scatters.columns == columns
+        single = len(self.fourier_scatter.factor) == 1
+        if not fits or not single or self.fourier_scatter.columns != self.fourier_means.shape[1]:
+            raise ValueError("the scatters of densities do not fit their means")
+        numbers = self.counts, self.means, self.fourier_means
+        if not all(bool(torch.isfinite(part).all()) for part in numbers):
+            raise ValueError("densities must be finite")
+        if not bool((self.counts > 0).all()):
+            raise ValueError("densities need positive counts")
+        if bool((self.classes < 0).any()) or bool((self.classes.diff() <= 0).any()):
+            raise ValueError("the classes of densities must be ascending numbers from 0")
+
+    @classmethod
+    def of(
+        cls, features: Tensor, labels: Tensor | None, weights: Tensor | None, ranks: Ranks
+    ) -> Self:
+        """Take them of features φ of shape (n, d).
+
+        Parameters
+        ----------
+        labels
+            Class numbers; all samples are one class without them.
+        weights
+            What each sample counts; 1 without them.
+        """
+        features = features.double().cpu()
+        directions = polar(features)
+        waves = fourier(directions, *fourier_frequencies(features.shape[1]))
+        if labels is None:
+            labels = torch.zeros(len(features), dtype=torch.int64)
+        numbers = labels.long().cpu()
+        share = features.new_ones(len(features)) if weights is None else weights.double().cpu()
+        classes = torch.unique(numbers)
+        counts, means, fourier_means, rows, fourier_rows = [], [], [], [], []
+        for number in classes:
+            own = numbers == number
+            weight = share[own]
+            count = weight.sum()
+            root = weight.sqrt()[:, None]
+            mean, fourier_mean = weight @ directions[own] / count, weight @ waves[own] / count
+            counts.append(count)
+            means.append(mean)
+            fourier_means.append(fourier_mean)
+            rows.append(root * (directions[own] - mean))
+            fourier_rows.append(root * (waves[own] - fourier_mean))
+        return cls(
+            classes,
+            torch.stack(counts),
+            torch.stack(means).float(),
+            torch.stack(fourier_means).float(),
+            scatter_of_rows(rows, ranks.classes),
+            scatter_of_rows([torch.cat(fourier_rows)], ranks.task),
+        )
+
+    @property
+    def columns(self) -> int:
+        """d, the number of features."""
+        return int(self.means.shape[1]) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes its tensors take."""
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    def plus(self, other: ClassDensities, ranks: Ranks) -> ClassDensities:
+        """Return those of both batches together: exact where scatters are whole.
+
+        With the joint mean μ, a batch's scatter moves by n (μ_batch − μ)(μ_batch − μ)ᵀ.
+        """
+        if self.columns != other.columns:
+            raise ValueError(
+                f"Densities of {self.columns} and of {other.columns} features cannot be added."
+            )
+        classes = torch.unique(torch.cat([self.classes, other.classes]))
+        parts = [(part, torch.searchsorted(classes, part.classes)) for part in (self, other)]
+        counts = self.counts.new_zeros(len(classes))
+        for part, places in parts:
+            counts.index_add_(0, places, part.counts)
+        means, shifts = _joined([(p.means, p.counts, at) for p, at in parts], counts)
+        fourier_means, moved = _joined([(p.fourier_means, p.counts, at) for p, at in parts], counts)
+        columns, width = means.shape[1], fourier_means.shape[1]
+        matrices = counts.new_zeros(len(classes), columns, columns)
+        within = counts.new_zeros(1, width, width)
+        for part, places in parts:
+            matrices.index_add_(0, places, part.scatters.dense())
+            within += part.fourier_scatter.dense()
+        matrices += torch.stack([shift @ shift.T for shift in shifts])
+        within += sum(shift @ shift.T for shift in moved)
+        return ClassDensities(
+            classes,
+            counts,
+            means.float(),
+            fourier_means.float(),
+            scatter_of_matrices(matrices, ranks.classes),
+            scatter_of_matrices(within, ranks.task),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything it holds, by name."""
+        plain = {
+            "classes": self.classes,
+            "counts": self.counts,
+            "means": self.means,
+            "fourier_means": self.fourier_means,
+        }
+        groups = {"scatters": self.scatters, "fourier_scatter": self.fourier_scatter}
+        return plain | {
+            f"{group}.{name}": tensor
+            for group, scatters in groups.items()
+            for name, tensor in scatters.tensors().items()
+        }
+
+    def encode(self) -> bytes:
+        """Return it as a safetensors file."""
+        return save({name: tensor.contiguous() for name, tensor in self.tensors().items()})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what `encode` wrote."""
+        try:
+            tensors = {name: tensor.clone() for name, tensor in load(data).items()}
+        except SafetensorError:
+            raise ValueError("densities are not a safetensors file") from None
+        try:
+            scatters, fourier_scatter = (
+                Scatters(*(tensors.pop(f"{group}.{name}") for name in Scatters.names))
+                for group in ("scatters", "fourier_scatter")
+            )
+            return cls(scatters=scatters, fourier_scatter=fourier_scatter, **tensors)
+        except (KeyError, TypeError):
+            raise ValueError("densities hold other tensors than they should") from None
+
+
+def _joined(
+    parts: list[tuple[Tensor, Tensor, Tensor]], counts: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """Joint means of batches (means, counts, places), and √n (μ_batch − μ) of each class."""
+    sums = counts.new_zeros(len(counts), parts[0][0].shape[1])
+    for means, own, places in parts:
+        sums.index_add_(0, places, own[:, None] * means.double())
+    joint = sums / counts[:, None]
+    shifts: list[list[Tensor]] = [[] for _ in counts]
+    for means, own, places in parts:
+        moved = own.sqrt()[:, None] * (means.double() - joint[places])
+        for place, shift in zip(places.tolist(), moved, strict=True):
+            shifts[place].append(shift)
+    return joint, [torch.stack(each, 1) for each in shifts]

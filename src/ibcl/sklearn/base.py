@@ -1,0 +1,259 @@
+"""What classifier and regressor share: tasks, preference, and the model between them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from ibcl.deprecation import independent_from, renamed_setting
+from ibcl.inference import Inference
+from ibcl.learner import IBCL
+from ibcl.likelihoods import Likelihood
+from ibcl.model import Model
+from ibcl.pooling import PoolingRule
+from ibcl.preference import Preference
+from ibcl.settings import TableSettings, declared
+from ibcl.tabular import (
+    Numbers,
+    Schema,
+    head_names,
+    in_scaled_units,
+    make_head,
+    outputs_for,
+    reads_only_random,
+    scales,
+    usable_columns,
+)
+
+
+def setting(name: str) -> Any:
+    """Declare a parameter of an estimator as the setting of that name, with its default."""
+    return field(default=declared(TableSettings)[name][0], kw_only=True)
+
+
+@dataclass(eq=False, repr=False)
+class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: tasks, preference, and the model between them.
+
+    The parameters are settings as `ibcl.settings` declares them; a dataclass's constructor stores
+    them and does nothing else, as scikit-learn wants.
+    """
+
+    network: str = declared(TableSettings)["network"][0]
+    width: int = setting("width")
+    priors: Sequence[float] | None = setting("priors")
+    inference: Inference | None = setting("inference")
+    pooling: str | PoolingRule | None = setting("pooling")
+    preference: Any = field(default=None, kw_only=True)
+    independent: bool | None = setting("independent")
+    d: float | None = setting("d")
+    memory: str | int | None = setting("memory")
+    alpha: float = setting("alpha")
+    calibration: float | None = setting("calibration")
+    expert: Any = setting("expert")
+    random_state: Any = field(default=0, kw_only=True)
+    head: str | None = field(default=None, kw_only=True)
+    continual: bool | None = field(default=None, kw_only=True)
+
+    learner_: ClassVar[IBCL]
+    schema_: ClassVar[Schema]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def tasks_(self) -> tuple[str, ...]:
+        """Names of the tasks learnt, in order."""
+        check_is_fitted(self, "learner_")
+        return self.learner_.tasks
+
+    def set_preference(self, preference: Any) -> Self:
+        """Choose the preference of all predictions from now on; None weighs all tasks equally."""
+        if preference is not None and hasattr(self, "learner_"):
+            Preference.parse(preference, self.tasks_)
+        self.preference = preference
+        return self
+
+    def _checked(self, X: Any, y: Any = None) -> tuple[Any, Any]:
+        """Check a table as scikit-learn does, and leave a frame a frame.
+
+        An estimator refuses a frame whose columns are others, or in another order, than those it
+        was fitted on, as all of scikit-learn does.
+        """
+        first = y is not None and not hasattr(self, "learner_")
+        if isinstance(X, pd.DataFrame):
+            repeated = X.columns[X.columns.duplicated()]
+            if len(repeated):
+                raise ValueError(f"X has more than one column named {repeated[0]!r}.")
+            if y is not None and not len(X):
+                raise ValueError("X has no rows to learn from.")
+            validate_data(self, X, reset=first, skip_check_array=True)
+            if y is not None:
+                check_consistent_length(X, y)
+            return X, y
+        settings = {
+            "reset": first,
+            "accept_sparse": True,
+            "dtype": np.float64,
+            "ensure_all_finite": "allow-nan",
+        }
+        if y is None:
+            return validate_data(self, X, **settings), None
+        table, labels = validate_data(self, X, y, **settings)
+        return table, labels
+
+    def _learn(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        task: Any,
+        weights: Numbers | None,
+        *,
+        classes: Iterable[Any] | None,
+        likelihood: str | Likelihood = "auto",
+    ) -> Self:
+        """Learn tasks, or further batches of tasks learnt before; all of them or none.
+
+        Parameters
+        ----------
+        classes : None for a regression.
+        likelihood : in units of y.
+        """
+        if weights is not None and not weights.all():
+            # A sample of weight zero is none.
+            kept = np.flatnonzero(weights)
+            X, y, weights = _rows(X, kept), y[kept], weights[kept]
+            task = task if np.ndim(task) == 0 else np.asarray(task, dtype=object)[kept]
+        tasks = self._split(task, len(y))
+        first = next(iter(tasks.values()))
+        learner = getattr(self, "learner_", None)
+        schema = getattr(self, "schema_", None)
+        if learner is None or schema is None:
+            schema = Schema.fit(
+                _rows(X, first),
+                y[first],
+                features=_features(_rows(X, first)),
+                classes=classes,
+                regression=classes is None,
+                scale_target=scales(likelihood),
+                sample_weight=None if weights is None else weights[first],
+            )
+            learner = self._make_learner(schema, in_scaled_units(likelihood, schema.scale))
+        # All tasks are learnt, or none: a learner of its own takes over where it began.
+        learning = IBCL.from_state(learner.state)
+        for name, rows in tasks.items():
+            action = learning.extend if name in learning.tasks else learning.learn
+            part = None if weights is None else weights[rows]
+            action(_rows(X, rows), y[rows], task=name, sample_weight=part)
+        learner.take_over(learning)
+        self.schema_, self.learner_ = schema, learner  # type: ignore[misc]
+        return self
+
+    def _make_learner(self, schema: Schema, likelihood: str | Likelihood) -> IBCL:
+        kind = self.network
+        if self.head is not None:
+            renamed_setting("head", self.head, "network")
+            kind = self.head
+        if kind not in head_names():
+            raise ValueError(f"network must be one of {', '.join(head_names())}, not {kind!r}.")
+        state = self.random_state
+        seed = state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
+        sizes: dict[str, Any] = {"random_features": {"width": self.width}}.get(
+            kind, {"hidden": (self.width,)} if kind == "mlp" else {}
+        )
+        if (
+            self.expert is not None
+            and kind == "random_features"
+            and reads_only_random(
+                schema.width, outputs_for(None if schema.classes is None else len(schema.classes))
+            )
+        ):
+            # Experts read the table itself, so the features must have it.
+            kind, sizes = "linear", {}
+        network = make_head(
+            kind,
+            schema.width,
+            outputs_for(None if schema.classes is None else len(schema.classes)),
+            seed=seed,
+            **sizes,
+        )
+        return IBCL(
+            network,
+            self.priors,
+            self.inference,
+            self.pooling,
+            self.d,
+            self.alpha,
+            seed,
+            likelihood=likelihood,
+            independent=independent_from(self.continual, self.independent),
+            calibration=self.calibration,
+            memory=self.memory,
+            expert=self.expert,
+            encoder=schema,
+        )
+
+    def _split(self, task: Any, samples: int) -> dict[str, NDArray[np.intp]]:
+        """Rows of each task, in the order of first appearance."""
+        rows = np.arange(samples)
+        if task is None:
+            learnt = len(self.learner_.tasks) if hasattr(self, "learner_") else 0
+            return {f"task {learnt + 1}": rows}
+        names = np.asarray(task, dtype=object)
+        if pd.isna(names).any():
+            raise ValueError(
+                "Some samples have no task: task holds None or NaN; name a task for each of them, "
+                "or leave them out."
+            )
+        if names.ndim == 0:
+            return {str(task): rows}
+        if names.shape != (samples,):
+            raise ValueError(
+                f"task must be one name or one name a sample ({samples}), but its shape is "
+                f"{names.shape}."
+            )
+        texts = np.array([str(name) for name in names])
+        return {str(name): rows[texts == name] for name in dict.fromkeys(texts)}
+
+    def _forget(self) -> None:
+        for name in ("learner_", "schema_"):
+            self.__dict__.pop(name, None)
+
+    def _model(self, preference: Any = None) -> Model:
+        """Return the model of a preference, or of the estimator's own."""
+        tasks = self.tasks_
+        wanted = self.preference if preference is None else preference
+        if wanted is None:
+            wanted = np.full(len(tasks), 1 / len(tasks))
+        return self.learner_.model(wanted)
+
+
+def _features(table: Any) -> list[str] | None:
+    """Return the columns to learn from, and say which are left out; all of an array."""
+    if not isinstance(table, pd.DataFrame) or not all(isinstance(c, str) for c in table.columns):
+        return None
+    used, left_out = usable_columns(table)
+    if left_out and used:
+        said = ", ".join(f"{name} ({reason})" for name, reason in left_out.items())
+        warnings.warn(f"Columns that are not learnt from: {said}.", stacklevel=5)
+    return used or None
+
+
+def _rows(table: Any, rows: NDArray[np.intp]) -> Any:
+    if isinstance(table, pd.DataFrame):
+        return table.iloc[rows]
+    sparse_table = isinstance(table, sparse.sparray | sparse.spmatrix)
+    return table.tocsr()[rows] if sparse_table else table[rows]

@@ -1,0 +1,73 @@
+"""Which columns of a table to learn from, where nobody names them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+
+from ibcl.tabular.columns import LARGEST_TEXT, MOST_CATEGORIES
+from ibcl.tabular.tables import as_table
+from ibcl.tabular.values import content, distinct, is_empty
+
+MANY_TEXTS = 20
+"""More different texts than this, and more than half of the values, are no categories."""
+# What pandas calls a column without a name, and what Parquet files call an index without one.
+_UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
+
+
+def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
+    """Choose the columns to learn from where nobody names them.
+
+    Numbers, truth values, dates and categories are used. Left out are columns without a name (such
+    as the index that pandas writes), those without any value, lists, records and durations, and
+    texts that look like identifiers or prose: more than 20 different ones that are more than half
+    of the values, or more than 1,000.
+
+    Returns
+    -------
+    used : names of the columns, in the frame's order.
+    left_out : the others, each with its reason.
+
+    Examples
+    --------
+    >>> usable_columns(pd.DataFrame({"Unnamed: 0": [0], "a": [1], "b": [[1, 2]]}))
+    (['a'], {'Unnamed: 0': 'no name, like a written index', 'b': 'values of kind list'})
+    """
+    used: list[str] = []
+    left_out: dict[str, str] = {}
+    for name, column in as_table(frame).frame.items():
+        reason = _reason_against(str(name), column)
+        if reason is None:
+            used.append(str(name))
+        else:
+            left_out[str(name)] = reason
+    if not used:
+        raise ValueError(
+            "There is no column beside the label to learn from: none of numbers, truth values, "
+            "dates or categories."
+        )
+    return used, left_out
+
+
+def _reason_against(name: str, column: pd.Series[Any]) -> str | None:
+    if _UNNAMED.fullmatch(name):
+        return "no name, like a written index"
+    kind = content(column)
+    if kind == "nothing":
+        return "no values"
+    if kind == "other":
+        values = distinct(column).values
+        odd = next((v for v in values if not isinstance(v, str | int | float)), values[0])
+        return f"values of kind {type(odd).__name__}"
+    if kind != "texts":
+        return None
+    found = distinct(column)
+    texts = [value for value in found.values if not is_empty(value)]
+    count = int((found.codes >= 0).sum())
+    if len(texts) > MOST_CATEGORIES or (len(texts) > MANY_TEXTS and len(texts) > count / 2):
+        return f"{len(texts):,} different texts"
+    if any(isinstance(text, str) and len(text) > LARGEST_TEXT for text in texts):
+        return f"texts of more than {LARGEST_TEXT:,} characters"
+    return None

@@ -1,0 +1,234 @@
+"""Frames with categories and missing values, sparse input, weights, batches, and threads."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import ibcl
+
+
+def people(seed: int, n: int = 120) -> tuple[pd.DataFrame, np.ndarray]:
+    """Whether somebody likes tea: by town, by age, and by whether the age is known."""
+    generator = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": generator.normal(40, 10, n),
+            "town": generator.choice(["Oslo", "Rome", "Lima"], n),
+            "member": generator.random(n) < 0.5,
+        }
+    )
+    unknown = generator.random(n) < 0.2
+    likes = (frame["town"] == "Rome") | ((frame["age"] > 45) & ~unknown)
+    frame.loc[unknown, "age"] = np.nan
+    return frame, np.where(likes, "tea", "coffee")
+
+
+@pytest.fixture(scope="module")
+def classifier() -> ibcl.IBCLClassifier:
+    learnt = ibcl.IBCLClassifier(width=32)
+    for task, seed in (("north", 0), ("south", 1)):
+        learnt.partial_fit(*people(seed), task=task)
+    return learnt
+
+
+def test_categories_and_missing_values_are_learnt_from(classifier):
+    assert classifier.score(*people(2)) > 0.9
+    assert classifier.feature_names_in_.tolist() == ["age", "town", "member"]
+
+
+def test_unseen_categories_and_new_missing_values_have_a_defined_answer(classifier):
+    frame, _ = people(3)
+    frame["town"] = "Atlantis"
+    frame["member"] = None
+    assert np.isfinite(classifier.predict_proba(frame)).all()
+
+
+def test_columns_in_another_order_are_refused_as_everywhere_in_scikit_learn(classifier):
+    frame, _ = people(3)
+    with pytest.raises(ValueError, match="same order"):
+        classifier.predict(frame[["town", "age", "member"]])
+    with pytest.raises(ValueError, match="not certain"), pytest.warns(UserWarning, match="names"):
+        classifier.predict(np.zeros((2, 3)))
+
+
+def test_the_learner_behind_it_predicts_the_same_from_a_frame_in_any_order(classifier, tmp_path):
+    frame, _ = people(3)
+    shuffled = frame[["member", "town", "age"]].assign(more=1)
+    classifier.learner_.save(tmp_path / "kb")
+    model = ibcl.load(tmp_path / "kb").model([0.3, 0.7])
+    model.save(tmp_path / "model.safetensors")
+    expected = classifier.predict_proba(frame, preference=[0.3, 0.7])
+    for other in (model, ibcl.load_model(tmp_path / "model.safetensors")):
+        np.testing.assert_array_equal(other.predict_proba(shuffled), expected)
+        labels = classifier.predict(frame, preference=[0.3, 0.7])
+        np.testing.assert_array_equal(other.predict(shuffled), labels)
+
+
+def test_a_preference_for_one_call_leaves_the_estimators_own(classifier):
+    frame, _ = people(3)
+    estimator = pickle.loads(pickle.dumps(classifier)).set_preference("north")
+    own = estimator.predict_proba(frame)
+    other = estimator.predict_proba(frame, preference="south")
+    assert abs(own - other).max() > 0.01
+    np.testing.assert_array_equal(estimator.predict_proba(frame), own)
+    np.testing.assert_array_equal(estimator.set_preference("south").predict_proba(frame), other)
+    with pytest.raises(ValueError, match="sum to 1"):
+        estimator.predict(frame, preference=[1.0, 1.0])
+
+
+def test_sparse_input_is_the_same_as_dense():
+    dense = np.random.default_rng(0).normal(size=(80, 4)) * (np.arange(4) > 1)
+    y = dense[:, 2] > 0
+    plain = ibcl.IBCLClassifier(width=16).fit(dense, y)
+    for kind in (sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix):
+        fitted = ibcl.IBCLClassifier(width=16).fit(kind(dense), y)
+        np.testing.assert_array_equal(fitted.predict_proba(kind(dense)), plain.predict_proba(dense))
+    pipeline = make_pipeline(StandardScaler(with_mean=False), ibcl.IBCLRegressor("linear"))
+    assert pipeline.fit(sparse.csr_matrix(dense), dense[:, 3]).score(dense, dense[:, 3]) > 0.99
+
+
+@pytest.mark.parametrize("kind", [ibcl.IBCLClassifier, ibcl.IBCLRegressor])
+def test_a_sample_of_weight_two_counts_as_two_and_one_of_weight_zero_not_at_all(kind):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(60, 3))
+    y = (X[:, 0] + generator.normal(size=60) > 0).astype(int)
+    weights = generator.integers(0, 3, 60)
+    weighted = kind("linear").fit(X, y, sample_weight=weights)
+    repeated = kind("linear").fit(np.repeat(X, weights, 0), np.repeat(y, weights))
+    answer = "predict_proba" if kind is ibcl.IBCLClassifier else "predict"
+    np.testing.assert_allclose(
+        getattr(weighted, answer)(X), getattr(repeated, answer)(X), rtol=1e-6
+    )
+
+
+def test_balanced_classes_are_weights_by_class():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(200, 2))
+    y = np.where(X[:, 0] + generator.normal(size=200) > 1.5, "rare", "usual")
+    balanced = ibcl.IBCLClassifier("linear", class_weight="balanced").fit(X, y)
+    counts = {name: 100 / (y == name).sum() for name in ("rare", "usual")}
+    by_hand = ibcl.IBCLClassifier("linear", class_weight=counts).fit(X, y)
+    np.testing.assert_allclose(balanced.predict_proba(X), by_hand.predict_proba(X), rtol=1e-6)
+    plain = ibcl.IBCLClassifier("linear").fit(X, y)
+    assert (balanced.predict(X) == "rare").mean() > 2 * (plain.predict(X) == "rare").mean()
+    with pytest.raises(ValueError, match="class_weight"):
+        ibcl.IBCLClassifier(class_weight="heavy").fit(X, y)
+
+
+def test_a_task_in_two_batches_is_the_task():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(200, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.3 * generator.normal(size=200)
+    settings = {"network": "linear", "priors": [1.0], "noise": 0.3, "pooling": "evidence"}
+    # The first batch fixes the scaling, so it is the same inputs twice.
+    X[100:] = X[:100]
+    whole = ibcl.IBCLRegressor(**settings).fit(X, y, task="t", sample_weight=np.ones(200))
+    batches = ibcl.IBCLRegressor(**settings)
+    batches.partial_fit(X[:100], y[:100], task="t").partial_fit(X[100:], y[100:], task="t")
+    assert batches.tasks_ == ("t",)
+    np.testing.assert_allclose(batches.predict(X), whole.predict(X), atol=2e-3)
+    alone = ibcl.IBCLRegressor(**settings).fit(X[:100], y[:100], task="t")
+    assert abs(alone.predict(X) - whole.predict(X)).max() > 1e-2
+
+
+def test_a_failed_first_fit_leaves_nothing_behind():
+    estimator = ibcl.IBCLClassifier(network="forest")
+    with pytest.raises(ValueError, match="network must be one of"):
+        estimator.fit([[0.0], [1.0]], [0, 1])
+    assert not hasattr(estimator, "learner_")
+
+
+def test_any_number_of_threads_get_their_own_preferences_answers():
+    estimator = clone(ibcl.IBCLClassifier(width=16))
+    for task, seed in (("north", 0), ("south", 1)):
+        estimator.partial_fit(*people(seed), task=task)
+    frame, _ = people(4, 20)
+    # More preferences than models are kept.
+    wanted = [(w / 47, 1 - w / 47) for w in range(48)]
+    expected = [estimator.predict_proba(frame, preference=w) for w in wanted]
+
+    def ask(number: int) -> bool:
+        answer = estimator.predict_proba(frame, preference=wanted[number % 48])
+        return bool(np.array_equal(answer, expected[number % 48]))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(ask, range(200)))
+
+
+def test_models_follow_what_is_learnt_meanwhile():
+    estimator = ibcl.IBCLClassifier("linear").partial_fit(*people(0), task="north")
+    frame, _ = people(4)
+    before = estimator.predict_proba(frame, preference="north")
+    estimator.partial_fit(*people(5), task="north")
+    assert abs(estimator.predict_proba(frame, preference="north") - before).max() > 1e-6
+
+
+def test_samples_without_a_label_or_a_task_are_refused_in_a_sentence():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(X[:, 0] > 0, "yes", "no").astype(object)
+    for missing in (None, np.nan):
+        labels = y.copy()
+        labels[3] = missing
+        with pytest.raises(ValueError, match=r"y contains NaN or None, first in row 4"):
+            ibcl.IBCLClassifier("linear").fit(pd.DataFrame(X, columns=["u", "v"]), labels)
+        tasks = np.array(["a"] * 20, dtype=object)
+        tasks[5] = missing
+        with pytest.raises(ValueError, match="Some samples have no task"):
+            ibcl.IBCLClassifier("linear").fit(X, y, task=tasks)
+    with pytest.raises(ValueError, match="Some samples have no task"):
+        ibcl.IBCLClassifier("linear").fit(X, y, task=np.nan)
+
+
+def test_a_class_of_half_a_character_is_refused_in_a_sentence():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(X[:, 0] > 0, "\udcff", "no")
+    for labels in (y, y.astype(object), y.tolist()):
+        with pytest.raises(ValueError, match="not valid text and could not be read back"):
+            ibcl.IBCLClassifier("linear").fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pd.DataFrame([[0.0, 1.0], [1.0, 0.0]], columns=["a", "a"]), "more than one column"),
+        (pd.DataFrame({"a": []}), "no rows"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ibcl.IBCLClassifier, ibcl.IBCLRegressor])
+def test_frames_that_cannot_be_learnt_from_are_refused_in_a_sentence(kind, frame, message):
+    with pytest.raises(ValueError, match=message):
+        kind().fit(frame, np.arange(len(frame)) % 2)
+
+
+def test_classes_that_are_truth_values_stay_so():
+    frame = pd.DataFrame({"a": [-2.0, -1.0, 1.0, 2.0]})
+    fitted = ibcl.IBCLClassifier().fit(frame, (frame.a > 0).astype("boolean"))
+    assert fitted.predict(frame).tolist() == [False, False, True, True]
+    assert fitted.classes_.dtype == bool
+
+
+def test_one_weight_for_all_samples_is_that_of_each():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 20)})
+    y = np.arange(20) % 2
+    alike, each = (
+        ibcl.IBCLClassifier(width=8).fit(frame, y, sample_weight=w) for w in (2.0, np.full(20, 2.0))
+    )
+    assert np.array_equal(alike.predict_proba(frame), each.predict_proba(frame))
+
+
+def test_many_preferences_answer_in_the_units_of_the_targets():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 30)})
+    fitted = ibcl.IBCLRegressor(width=8).fit(frame, 1000 + 50 * frame.a, task=np.arange(30) % 2)
+    matrix = np.array([[0.5, 0.5], [0.0, 1.0]])
+    found = fitted.learner_.predict_many(frame, matrix)
+    expected = [fitted.predict(frame, preference=w) for w in matrix]
+    np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-5)
