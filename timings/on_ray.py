@@ -158,7 +158,8 @@ def scoring(folder: Path) -> None:
     def on_ray(file: Path) -> Cost:
         found = cost(*command, file, "--out", folder / "ray.parquet", "--engine", "ray")
         parts = sorted(p.stat().st_mtime for p in (folder / "ray.parquet").iterdir())
-        steady.append((parts[-1] - parts[0]) * len(parts) / max(1, len(parts) - 1))
+        if len(parts) > 1:
+            steady.append((parts[-1] - parts[0]) * len(parts) / (len(parts) - 1))
         shutil.rmtree(folder / "ray.parquet")
         return found
 
@@ -180,12 +181,13 @@ def scoring(folder: Path) -> None:
                 f"a second and core {scores / one:,.0f} and {scores / other:,.0f}: ratio",
                 f"{one / other:.2f}; to a loop that has started already {begun / other:.2f}",
             )
-        seconds = statistics.median(steady) * WORKERS
-        begun = median(plain, "clock") - start.clock
-        print(
-            f"  clock, from the first file to the last: {scores / seconds:,.0f} a second and core;",
-            f"ratio to a loop that has started already {begun / seconds:.2f}",
-        )
+        if steady:
+            seconds = statistics.median(steady) * WORKERS
+            begun = median(plain, "clock") - start.clock
+            print(
+                f"  clock, first file to last: {scores / seconds:,.0f} a second and core;",
+                f"ratio to a loop that has started already {begun / seconds:.2f}",
+            )
         memory = median(plain, "memory"), median(cluster, "memory")
         print("  largest process: loop {:,.0f} MB, ray {:,.0f} MB".format(*memory), flush=True)
 
