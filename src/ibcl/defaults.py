@@ -98,7 +98,7 @@ def settle(
             else f"{MEAN_FIELD_PRIOR_STD:g}, the usual for networks"
         )
     rule = _pooling(network, data, given, closed_form, reasons)
-    if given.expert is not None and not isinstance(rule, Routed):
+    if given.expert is not None and not isinstance(rule, Routed | RoutedEvidence):
         raise ValueError(
             f"Experts answer behind a gate, which pooling {rule.name!r} has not: use "
             "pooling='routed', without task ids."
@@ -219,9 +219,6 @@ def _pooling(
     closed_form: bool,
     reasons: dict[str, str],
 ) -> PoolingRule:
-    if given.expert is not None and given.pooling in (None, "routed"):
-        reasons["pooling"] = "'routed1', whose gate needs no head of a task that has an expert"
-        return pooling_rule("routed1")
     if given.pooling is not None:
         return pooling_rule(given.pooling)
     columns = data.x.flatten(1).shape[1]

@@ -23,6 +23,8 @@ class Fitted(ABC):
 
     name: ClassVar[str]
     """The key of `EXPERTS` whose expert it was fitted by."""
+    costly: bool = False
+    """Whether to run it only on rows whose answer depends on it (`ibcl.routing.top_k`)."""
 
     @abstractmethod
     def answers(self, x: Tensor) -> Tensor:

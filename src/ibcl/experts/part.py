@@ -30,6 +30,11 @@ class ExpertPart:
     fitted: Fitted
     columns: int
 
+    @property
+    def costly(self) -> bool:
+        """Whether to run it only on rows whose answer depends on it."""
+        return self.fitted.costly
+
     def answers(self, features: Tensor) -> Tensor:
         """p_k(y | φ), shape (n, columns of an answer)."""
         return self.fitted.answers(features.flatten(1)[:, : self.columns])

@@ -25,6 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ibcl.experts import ExpertPart, task_experts
 from ibcl.gaussians import (
     DenseGaussian,
     Distribution,
@@ -82,6 +83,9 @@ class RoutedEvidence(PoolingRule):
     contamination
         ε between 0 and 1, the share of a task's inputs that may look like any task's: preferences
         that differ by δ differ in their answers by at most δ K/ε.
+    tolerance
+        τ: experts that are costly to run are left out of a row's answer where their shares sum to
+        at most τ (`ibcl.routing.top_k`).
     memory
         What is kept of a task: ``"compact"``, low ranks in eight bits; ``"exact"``, whole
         covariances; or a number of bytes per task, for the largest ranks that fit.
@@ -96,6 +100,7 @@ class RoutedEvidence(PoolingRule):
     head_share: float | None = None
     contamination: float = 1e-3
     memory: str | int = COMPACT
+    tolerance: float = 0.01
 
     name: ClassVar[str] = "routed"
     independent: ClassVar[bool] = True
@@ -109,6 +114,8 @@ class RoutedEvidence(PoolingRule):
             raise ValueError(
                 f"contamination must be at least 0 and below 1, not {self.contamination!r}."
             )
+        if not 0 <= self.tolerance < 0.5:
+            raise ValueError(f"tolerance must be at least 0 and below 0.5, not {self.tolerance!r}.")
         size = isinstance(self.memory, int) and not isinstance(self.memory, bool)
         if self.memory not in (COMPACT, EXACT) and not (size and int(self.memory) > 0):
             raise ValueError(
@@ -275,6 +282,8 @@ class RoutedEvidencePredictives(GatedPredictives):
             preference,
             self.head_share,
             credal,
+            self.experts,
+            self.rule.tolerance,
         )
 
     def _extremes(self) -> list[tuple[int, Gaussian]]:
@@ -294,10 +303,22 @@ class RoutedEvidencePredictives(GatedPredictives):
 
     def answers(self, features: Tensor) -> ExpertAnswers:
         """Gate and experts on these rows, once for all preferences."""
-        experts = Experts(self.network.head, self.likelihood, self.gate, self.head_share)
+        experts = Experts(
+            self.network.head,
+            self.likelihood,
+            self.gate,
+            self.head_share,
+            self.experts,
+            self.rule.tolerance,
+        )
         return ExpertAnswers(experts, self.heads, features, self.columns(features))
 
     task_answers = answers
+
+    @cached_property
+    def experts(self) -> dict[int, ExpertPart]:
+        """What answers in place of tasks' heads."""
+        return task_experts(self.knowledge)
 
     @property
     def head_share(self) -> float:

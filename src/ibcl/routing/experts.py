@@ -5,15 +5,16 @@ The expert of task k is the geometric mean of its head and of its class densitie
 
     p_k(y | φ) ∝ head_k(y | φ)^a J_ky(φ)^(1 − a),     p(y | φ, w) = Σ_k w_k e_k p_k / Σ_k w_k e_k.
 
-For regression and counts it is the head alone. The head is that of the task's own posterior, so
-that neither heads nor densities depend on w: the answer is a ratio of linear functions of w,
+For regression and counts it is the head alone, and a task that brought an expert of its own
+(`ibcl.experts`) answers with that alone. The head is that of the task's own posterior, so that
+neither experts nor densities depend on w: the answer is a ratio of linear functions of w,
 continuous everywhere, and at a vertex it is the task's expert.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,10 +28,12 @@ from ibcl.routing.densities import DENSITY_TENSORS, DensityGate, DensitySettings
 from ibcl.routing.predictive import (
     RoutedAnswers,
     RoutedNetworks,
+    TaskExpert,
     gate_features,
     mixed,
     row_blocks,
 )
+from ibcl.routing.top_k import kept_shares
 
 _SETTINGS = "settings"
 
@@ -45,25 +48,61 @@ class Experts:
         From features to outputs.
     share
         a, the exponent of the head.
+    brought
+        What answers in place of head and densities, by the tasks' numbers.
+    tolerance
+        τ of `ibcl.routing.top_k`.
     """
 
     head: FlatNetwork
     likelihood: Likelihood
     gate: DensityGate
     share: float
+    brought: Mapping[int, TaskExpert] = field(default_factory=dict)
+    tolerance: float = 0.0
 
-    def answers(self, thetas: Tensor, features: Tensor, joint: Tensor, tasks: Tensor) -> Tensor:
+    def answers(
+        self,
+        thetas: Tensor,
+        features: Tensor,
+        joint: Tensor,
+        tasks: Tensor,
+        shares: Tensor | None = None,
+    ) -> Tensor:
         """Return p_k(y | φ) of these tasks, whose parameters are rows: (tasks, n, columns).
 
         Parameters
         ----------
         joint
             J of the same rows.
+        shares
+            Shape (n, all tasks): costly experts are not run where theirs is zero, and what stands
+            there in the result is not to be used.
         """
         means = self.likelihood.mean(head_outputs(self.head, thetas, features))
-        if not self.likelihood.classification:
-            return means
-        return combined(self.gate, means.to(joint.dtype), joint, tasks, self.share)
+        if self.likelihood.classification:
+            means = combined(self.gate, means.to(joint.dtype), joint, tasks, self.share)
+        for task in sorted({*tasks.cpu().tolist()} & self.brought.keys()):
+            expert, places = self.brought[task], torch.nonzero(tasks == task)
+            rows = torch.arange(len(features), device=features.device)
+            if shares is not None and expert.costly:
+                rows = torch.nonzero(shares[:, task] > 0).flatten()
+            if len(rows):
+                means[places, rows] = expert.answers(features[rows]).to(means)
+        return means
+
+    @property
+    def costly(self) -> bool:
+        """Whether any task has a costly expert."""
+        return any(expert.costly for expert in self.brought.values())
+
+    def kept(self, shares: Tensor) -> Tensor:
+        """Return the shares that are answered with, shape (n, tasks)."""
+        if not self.costly:
+            return shares
+        costly = torch.zeros(shares.shape[1], dtype=torch.bool, device=shares.device)
+        costly[[task for task, expert in self.brought.items() if expert.costly]] = True
+        return kept_shares(shares, costly, self.tolerance)
 
 
 def _allowed(seen: Tensor) -> Tensor:
@@ -99,6 +138,8 @@ class RoutedExperts(RoutedNetworks):
         The preference w, one number per task.
     share
         a, the exponent of the head.
+    brought, tolerance
+        As in `Experts`.
     """
 
     gate: DensityGate
@@ -112,17 +153,21 @@ class RoutedExperts(RoutedNetworks):
         weights: Tensor,
         share: float,
         credal: CredalSet | None = None,
+        brought: Mapping[int, TaskExpert] | None = None,
+        tolerance: float = 0.0,
     ) -> None:
-        super().__init__(network, likelihood, heads, gate, weights, None, credal)
-        self.experts = Experts(network.head, likelihood, gate, share)
+        super().__init__(network, likelihood, heads, gate, weights, None, credal, brought)
+        self.experts = Experts(network.head, likelihood, gate, share, brought or {}, tolerance)
 
-    def _block_means(self, features: Tensor, models: list[Tensor]) -> Tensor:
+    def _shares_and_answers(
+        self, features: Tensor, models: list[Tensor]
+    ) -> tuple[Tensor, Iterator[Tensor]]:
         joint = self._joint(features)
         active = self.active.to(features.device)
         scores = self.gate.of_joint(joint) + self.weights.log().to(joint)
-        shares = torch.softmax(scores, 1)[:, active]
-        answers = (self.experts.answers(heads, features, joint, active) for heads in models)
-        return torch.stack([mixed(shares, answer) for answer in answers])
+        shares = self.experts.kept(torch.softmax(scores, 1))
+        answers = (self.experts.answers(each, features, joint, active, shares) for each in models)
+        return shares[:, active], answers
 
     def _joint(self, features: Tensor) -> Tensor:
         with torch.no_grad():
@@ -138,6 +183,8 @@ class RoutedExperts(RoutedNetworks):
         yield from super().credal_members(features, samples, seed)
         if self.likelihood.classification and self.experts.share < 1:
             for position, extreme in self.extremes:
+                if position in self.experts.brought:
+                    continue
                 generator = torch.Generator().manual_seed(seed + position)
                 thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
                 outputs = head_outputs(self.network.head, thetas, features)
@@ -145,10 +192,12 @@ class RoutedExperts(RoutedNetworks):
 
     def module(self) -> nn.Module:
         """Return features, heads and gate as one plain module."""
+        self._refuse_experts("module of their own")
         return ExpertsModule(self)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return heads, weights and gate."""
+        self._refuse_experts("tensors to write as one file (save the learner)")
         gate = {f"gate.{name}": getattr(self.gate, name) for name in DENSITY_TENSORS}
         settings = self.gate.settings
         numbers = settings.temperature, settings.contamination, self.experts.share
@@ -220,6 +269,8 @@ class ExpertAnswers(RoutedAnswers):
     def __init__(self, experts: Experts, heads: Tensor, features: Tensor, columns: int) -> None:
         super().__init__(None, experts.gate, heads, heads, features, columns)
         self._experts = experts
+        self._found: Tensor | None = None
+        self._run: Tensor | None = None
 
     @cached_property
     def _joint(self) -> Tensor:
@@ -234,11 +285,40 @@ class ExpertAnswers(RoutedAnswers):
     @cached_property
     def of_tasks(self) -> Tensor:
         """p_k(y | φ) of every task's expert, of shape (tasks, rows, columns)."""
-        return self._experts_of(slice(None))
+        return self._where_shared(torch.ones_like(self.densities))
 
-    def _experts_of(self, rows: slice) -> Tensor:
+    def _where_shared(self, shares: Tensor) -> Tensor:
+        """p_k(y | φ) where these shares, of shape (rows, tasks), are not zero; kept for later."""
+        if self._found is None or self._run is None:
+            self._found, self._run = self._experts_of(slice(None), shares), shares > 0
+        elif bool((missing := (shares > 0) & ~self._run).any()):
+            fresh = self._experts_of(slice(None), missing.to(shares))
+            self._found = torch.where(missing.T[:, :, None], fresh, self._found)
+            self._run = self._run | missing
+        return self._found
+
+    def _experts_of(self, rows: slice, shares: Tensor) -> Tensor:
         tasks = torch.arange(len(self._heads), device=self._heads.device)
-        return self._experts.answers(self._heads, self.features[rows], self._joint[rows], tasks)
+        features, joint = self.features[rows], self._joint[rows]
+        return self._experts.answers(self._heads, features, joint, tasks, shares)
+
+    def _kept(self, weights: Tensor) -> Tensor:
+        """Shares under one preference, or one per row, that are answered with: (rows, tasks)."""
+        scores = self.densities + weights.to(self.densities).log()
+        return self._experts.kept(torch.softmax(scores, 1))
+
+    def crossed(self, preferences: Tensor) -> Tensor:
+        """(W (e ∘ p)ᵀ) / (W eᵀ); where experts are costly, each is run once on all its rows."""
+        if not self._experts.costly:
+            return super().crossed(preferences)
+        users = preferences.to(self.features.device)
+        wanted = torch.zeros_like(self.densities)
+        for user in users:
+            wanted = torch.maximum(wanted, self._kept(user))
+        answers = self._where_shared(wanted)
+        empty = torch.empty(0, self.rows, self.columns, device=self.features.device)
+        found = [mixed(self._kept(user), answers).float()[None] for user in users]
+        return torch.cat([empty, *found])
 
     @cached_property
     def _at_vertices(self) -> Tensor:
@@ -246,12 +326,11 @@ class ExpertAnswers(RoutedAnswers):
 
     def paired(self, preferences: Tensor) -> Tensor:
         """Σ_k r_k(φ, w) p_k(y | φ), with each row's own w."""
-        weights = preferences.to(self.features.device)
-        shares = torch.softmax(self.densities + weights.to(self.densities).log(), 1)
+        shares = self._kept(preferences.to(self.features.device))
         found = []
         begin = 0
         for part in row_blocks(self.features, len(self._heads), self.columns):
             rows = slice(begin, begin + len(part))
-            found.append(mixed(shares[rows], self._experts_of(rows).double()))
+            found.append(mixed(shares[rows], self._experts_of(rows, shares[rows]).double()))
             begin += len(part)
         return torch.cat(found)

@@ -58,6 +58,10 @@ def row_blocks(features: Tensor, tasks: int, columns: int) -> Iterator[Tensor]:
 class TaskExpert(Protocol):
     """What answers for a task in place of its head."""
 
+    @property
+    def costly(self) -> bool:
+        """Whether to run it only where its share matters (`ibcl.routing.top_k`)."""
+
     def answers(self, features: Tensor) -> Tensor:
         """p_k(y | φ), shape (n, columns)."""
 
@@ -153,9 +157,15 @@ class RoutedNetworks(Predictive):
         return torch.cat([self._block_means(part, heads) for part in blocks], 1)
 
     def _block_means(self, features: Tensor, models: list[Tensor]) -> Tensor:
-        shares = self.routing(features)[:, self.active.to(features.device)]
-        answers = (self.task_heads.answers(heads, features, self.active) for heads in models)
+        shares, answers = self._shares_and_answers(features, models)
         return torch.stack([mixed(shares, answer) for answer in answers])
+
+    def _shares_and_answers(
+        self, features: Tensor, models: list[Tensor]
+    ) -> tuple[Tensor, Iterator[Tensor]]:
+        """Return r_k, shape (n, heads), and each model's p_k, shape (heads, n, columns)."""
+        shares = self.routing(features)[:, self.active.to(features.device)]
+        return shares, (self.task_heads.answers(each, features, self.active) for each in models)
 
     def _refuse_experts(self, what: str) -> None:
         if self.has_experts:
@@ -176,8 +186,8 @@ class RoutedNetworks(Predictive):
         With shares r_k: entropies H(Σ r p) and Σ r H(p) of classes, and of values the law of total
         variance over tasks.
         """
-        shares = self.routing(features)[:, self.active.to(features.device)].T
-        answers = self.task_heads.answers(self.heads, features, self.active).double()
+        found, models = self._shares_and_answers(features, [self.heads])
+        shares, answers = found.double().T, next(models).double()
         average = (shares[:, :, None] * answers).sum(0)
         if self.likelihood.classification:
             total, within = entropy(average), (shares * entropy(answers)).sum(0)
