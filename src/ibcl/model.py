@@ -202,11 +202,11 @@ class Model:
         """
         rows = self.features(x, task)
         features = rows.values
-        members = [self._mean(features, samples)]
+        lower = upper = self._mean(features, samples)
         for member in self.predictive.credal_members(features, samples, self.seed):
-            members.append(member.to(members[0].dtype))
-        stacked = torch.stack(members)
-        bounds = stacked.amin(0), stacked.amax(0)
+            value = member.to(lower.dtype)
+            lower, upper = torch.minimum(lower, value), torch.maximum(upper, value)
+        bounds = lower, upper
         if self.encoder is not None and not self.likelihood.classification:
             return Bounds(*(self.encoder.decode(bound) for bound in bounds))
         return Bounds(*(_like(rows, bound) for bound in bounds))

@@ -25,7 +25,7 @@ names: the same gate, bit for bit, in whatever order they were learnt or merged.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from torch import Tensor
 from ibcl.routing.gate import TaskGate, components_by_task
 from ibcl.routing.maps import fourier, fourier_frequencies, polar
 from ibcl.routing.records import ClassDensities
+from ibcl.routing.scatters import Scatters
 
 # Shares of own covariances and ridges of both densities, chosen on validation data of five
 # benchmarks, one for all of them.
@@ -44,6 +45,11 @@ FOURIER_OWN, FOURIER_RIDGE = 0.6, 0.1
 _SMALLEST_VARIANCE = 1e-9
 # Numbers of whitened features that are held at a time.
 _BLOCK = 2**22
+# Numbers that the roots of all classes' scatters, and the covariances of all tasks in the subspace,
+# may take: of very many tasks, each has the largest directions only, so that neither memory nor
+# time for a row grows any further.
+_LARGEST_ROOTS = 2**25
+_LARGEST_COVARIANCES = 2**24
 
 
 @dataclass(frozen=True)
@@ -109,9 +115,7 @@ class DensityGate(TaskGate):
     frequencies: Tensor
     phases: Tensor
     by_task: Tensor
-    stacked_maps: Tensor
     mapped_means: Tensor
-    stacked_whitening: Tensor
     whitened_means: Tensor
 
     def __init__(self, tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
@@ -127,23 +131,28 @@ class DensityGate(TaskGate):
             "frequencies": waves.frequencies,
             "phases": waves.phases,
             "by_task": components_by_task(self.task),
-            # All classes' maps side by side, so that one product serves them all.
-            "stacked_maps": self.maps.flatten(0, 1).T.contiguous(),
             "mapped_means": torch.einsum("crd,cd->cr", self.maps, self.means),
-            "stacked_whitening": self.fourier_whitening.flatten(0, 1).T.contiguous(),
-            "whitened_means": torch.einsum(
-                "cpq,cq->cp", self.fourier_whitening[self.task], self.fourier_means
-            ),
+            "whitened_means": torch.cat(
+                [
+                    mean @ self.fourier_whitening[task].T
+                    for task, mean in zip(self.task.tolist(), self.fourier_means, strict=True)
+                ]
+            ).reshape(self.fourier_means.shape),
         }
         for name, tensor in derived.items():
             self.register_buffer(name, tensor.to(self.means.device), persistent=False)
 
     def joint(self, features: Tensor) -> Tensor:
         """J_kc of every class of every task, shape (n, components)."""
-        if torch.compiler.is_compiling() or len(features) * self.stacked_maps.shape[1] <= _BLOCK:
-            return self._joint(features)
-        rows = max(1, _BLOCK // self.stacked_maps.shape[1])
-        return torch.cat([self._joint(part) for part in torch.split(features, rows)])
+        return self._by_rows(self._joint, features)
+
+    def _by_rows(self, found: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
+        """Apply a function of rows to few of them at a time, so that its memory is bounded."""
+        numbers = max(self.mapped_means.numel(), self.whitened_means.numel())
+        if torch.compiler.is_compiling() or len(features) * numbers <= _BLOCK:
+            return found(features)
+        rows = max(1, _BLOCK // numbers)
+        return torch.cat([found(part) for part in torch.split(features, rows)])
 
     def _joint(self, features: Tensor) -> Tensor:
         directions = polar(features)
@@ -156,7 +165,8 @@ class DensityGate(TaskGate):
         z = (directions - self.origin) @ self.whitening.T
         squares = z.square().sum(1, keepdim=True) + self.means.square().sum(1)
         distances = (squares - 2 * z @ self.means.T).clamp(min=0)
-        inside = (z @ self.stacked_maps).reshape(-1, *self.mapped_means.shape)
+        # All classes' maps side by side, so that one product serves them all.
+        inside = (z @ self.maps.flatten(0, 1).T).reshape(-1, *self.mapped_means.shape)
         own = (inside - self.mapped_means).square().sum(2)
         return (distances - own).clamp(min=0) / self.stretch
 
@@ -164,7 +174,8 @@ class DensityGate(TaskGate):
         """(z − m_c)ᵀC_k⁻¹(z − m_c) with z = Bᵀh, shape (n, components)."""
         waves = fourier(directions, self.frequencies, self.phases)
         z = (waves - self.fourier_origin) @ self.basis
-        whitened = (z @ self.stacked_whitening).reshape(-1, self.tasks, self.basis.shape[1])
+        stacked = self.fourier_whitening.flatten(0, 1)
+        whitened = (z @ stacked.T).reshape(-1, self.tasks, self.basis.shape[1])
         return (whitened[:, self.task] - self.whitened_means).square().sum(2)
 
     def of_joint(self, joint: Tensor) -> Tensor:
@@ -184,19 +195,21 @@ class DensityGate(TaskGate):
         """Log e_k of every task up to one term, shape (n, tasks)."""
         return self.of_joint(self.joint(features))
 
-    def among_classes(self, joint: Tensor, seen: Tensor) -> Tensor:
-        """Log of every task's J among its classes, shape (tasks, n, columns); 0 where not seen.
+    def among_classes(self, joint: Tensor, seen: Tensor, tasks: Tensor) -> Tensor:
+        """Log of these tasks' J among their classes, shape (tasks, n, columns); 0 where not seen.
 
         Parameters
         ----------
         seen
-            Which columns are classes of each task, shape (tasks, columns).
+            Which columns are classes of each task of the gate, shape (all tasks, columns).
+        tasks
+            Numbers of tasks, in any order and any number.
         """
-        places = self._places(seen)
+        places = self._places(seen)[tasks]
         nothing = torch.full_like(joint[:, :1], -torch.inf)
         parts = torch.cat([joint, nothing], 1)[:, places]
         found = torch.log_softmax(parts, 2).transpose(0, 1)
-        return found.masked_fill(~seen[:, None, :], 0.0)
+        return found.masked_fill(~seen[tasks][:, None, :], 0.0)
 
     def _places(self, seen: Tensor) -> Tensor:
         """Position of each task's component of each class; the last plus one where not seen."""
@@ -215,8 +228,8 @@ class DensityGate(TaskGate):
 
         About 1 for inputs like those learnt, and growing with the distance from all of them.
         """
-        distances = self._class_distances(polar(features))
-        return distances.amin(1) / (features.shape[1] + 1)
+        nearest = self._by_rows(lambda rows: self._class_distances(polar(rows)).amin(1), features)
+        return nearest / (features.shape[1] + 1)
 
 
 def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
@@ -305,13 +318,58 @@ def _identity(size: int) -> Tensor:
     return torch.eye(size, dtype=torch.float64)
 
 
+class _Roots(NamedTuple):
+    """Several scatters F Fᵀ + diag(t)."""
+
+    roots: Tensor
+    """F, shape (number, columns, rank)."""
+    tails: Tensor
+    """t, shape (number, columns)."""
+
+    def total(self) -> Tensor:
+        """Return the sum of the scatters, shape (columns, columns)."""
+        result = torch.diag(self.tails.sum(0))
+        for part, _ in self.blocks():
+            joined = part.transpose(0, 1).flatten(1)
+            result += joined @ joined.T
+        return result
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield both parts of a few scatters at a time."""
+        size = max(1, _BLOCK // self.roots[0].numel())
+        return zip(self.roots.split(size), self.tails.split(size), strict=True)
+
+
+def _leading(scatters: Sequence[Scatters]) -> _Roots:
+    """Return roots of one rank: all directions, or of very many scatters the largest of each.
+
+    What is left out of a root stays on the diagonal.
+    """
+    number = sum(len(each.factor) for each in scatters)
+    columns = scatters[0].columns
+    rank = max(each.factor.shape[2] for each in scatters)
+    rank = min(rank, max(1, _LARGEST_ROOTS // (number * columns)))
+    roots = torch.zeros(number, columns, rank, dtype=torch.float64)
+    tails = torch.cat([each.tails() for each in scatters])
+    begin = 0
+    for each in scatters:
+        found = each.roots()
+        end = begin + len(found)
+        if found.shape[2] > rank:
+            sizes, squares = found.square().sum(1), found.square().sum(2)
+            largest = sizes.topk(rank, 1).indices
+            found = found.gather(2, largest[:, None, :].expand(-1, columns, -1))
+            tails[begin:end] += (squares - found.square().sum(2)).clamp(min=0)
+        roots[begin:end, :, : found.shape[2]] = found
+        begin = end
+    return _Roots(roots, tails)
+
+
 def _classes(records: Sequence[ClassDensities], counts: Tensor) -> _Classes:
     """Q¹ of all classes."""
-    roots = [root for record in records for root in record.scatters.roots()]
-    tails = [tail for record in records for tail in record.scatters.tails()]
-    columns = len(tails[0])
-    joined = torch.cat(roots, 1)
-    shared = (joined @ joined.T + torch.diag(torch.stack(tails).sum(0))) / counts.sum()
+    own = _leading([record.scatters for record in records])
+    columns, rank = own.roots.shape[1:]
+    shared = own.total() / counts.sum()
     size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
     factor = torch.linalg.cholesky(
         (1 - RIDGE) * (1 - OWN) * shared + RIDGE * size * _identity(columns)
@@ -320,54 +378,58 @@ def _classes(records: Sequence[ClassDensities], counts: Tensor) -> _Classes:
     log_determinant = 2 * factor.diagonal().log().sum()
     means = torch.cat([record.means for record in records]).double()
     origin = means.mean(0)
-    rank = max(root.shape[1] for root in roots)
-    maps, stretches, determinants = [], [], []
-    for count, root, tail in zip(counts.tolist(), roots, tails, strict=True):
-        share = (1 - RIDGE) * OWN / count
-        own = math.sqrt(share) * whitening @ root
-        stretch = 1 + share * float((whitening.square() @ tail).mean())
-        lower = torch.linalg.cholesky(stretch * _identity(own.shape[1]) + own.T @ own)
-        inside = torch.linalg.solve_triangular(lower, own.T, upper=False)
-        maps.append(torch.cat([inside, inside.new_zeros(rank - len(inside), columns)]))
-        stretches.append(stretch)
-        rest = (columns - own.shape[1]) * math.log(stretch)
-        determinants.append(rest + 2 * lower.diagonal().log().sum() + log_determinant)
+    shares = (1 - RIDGE) * OWN / counts
+    stretch = 1 + shares * (own.tails @ whitening.square().mean(0))
+    maps, determinants = torch.empty(len(counts), rank, columns, dtype=torch.float64), []
+    begin = 0
+    for roots, _ in own.blocks():
+        block = slice(begin, begin + len(roots))
+        begin += len(roots)
+        inside = shares[block, None, None].sqrt() * (whitening @ roots)
+        ridge = stretch[block, None, None] * _identity(rank)
+        lower = torch.linalg.cholesky(ridge + inside.mT @ inside)
+        maps[block] = torch.linalg.solve_triangular(lower, inside.mT, upper=False)
+        determinants.append(2 * lower.diagonal(dim1=1, dim2=2).log().sum(1))
     return _Classes(
         origin,
         whitening,
         (means - origin) @ whitening.T,
-        torch.stack(maps),
-        torch.tensor(stretches, dtype=torch.float64),
-        torch.stack(determinants),
+        maps,
+        stretch,
+        torch.cat(determinants) + (columns - rank) * stretch.log() + log_determinant,
     )
 
 
 def _subspace(records: Sequence[ClassDensities], totals: Tensor) -> _Subspace:
     """Q² of all classes."""
-    roots = [record.fourier_scatter.roots()[0] for record in records]
-    tails = [record.fourier_scatter.tails()[0] for record in records]
-    joined = torch.cat(roots, 1)
-    shared = (joined @ joined.T + torch.diag(torch.stack(tails).sum(0))) / totals.sum()
+    own = _leading([record.fourier_scatter for record in records])
+    shared = own.total() / totals.sum()
     size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
     ridged = (1 - FOURIER_RIDGE) * shared + FOURIER_RIDGE * size * _identity(len(shared))
     factor = torch.linalg.cholesky(ridged)
     means = torch.cat([record.fourier_means for record in records]).double()
     origin = means.mean(0)
     whitened = torch.linalg.solve_triangular(factor, (means - origin).T, upper=False)
-    kept = max(1, min(len(means) - 1, len(shared)))
-    directions = torch.linalg.svd(whitened, full_matrices=False)[0][:, :kept]
-    basis = torch.linalg.solve_triangular(factor.T, directions, upper=True)
-    whitenings, determinants = [], []
-    for root, tail, total in zip(roots, tails, totals.tolist(), strict=True):
-        inside = basis.T @ root
-        own = (inside @ inside.T + basis.T @ (tail[:, None] * basis)) / total
-        lower = torch.linalg.cholesky((1 - FOURIER_OWN) * _identity(kept) + FOURIER_OWN * own)
-        whitenings.append(torch.linalg.solve_triangular(lower, _identity(kept), upper=False))
-        determinants.append(2 * lower.diagonal().log().sum())
-    return _Subspace(
-        origin,
-        basis,
-        (means - origin) @ basis,
-        torch.stack(whitenings),
-        torch.stack(determinants),
-    )
+    most = math.isqrt(_LARGEST_COVARIANCES // len(records))
+    kept = max(1, min(len(means) - 1, len(shared), most))
+    basis = torch.linalg.solve_triangular(factor.T, _directions(whitened)[:, :kept], upper=True)
+    whitening = torch.empty(len(records), kept, kept, dtype=torch.float64)
+    determinants = []
+    begin = 0
+    for roots, tails in own.blocks():
+        block = slice(begin, begin + len(roots))
+        begin += len(roots)
+        inside = basis.T @ roots
+        spread = inside @ inside.mT + torch.stack([(basis.T * tail) @ basis for tail in tails])
+        mixed = FOURIER_OWN * spread / totals[block, None, None]
+        lower = torch.linalg.cholesky((1 - FOURIER_OWN) * _identity(kept) + mixed)
+        whitening[block] = torch.linalg.solve_triangular(lower, _identity(kept), upper=False)
+        determinants.append(2 * lower.diagonal(dim1=1, dim2=2).log().sum(1))
+    return _Subspace(origin, basis, (means - origin) @ basis, whitening, torch.cat(determinants))
+
+
+def _directions(means: Tensor) -> Tensor:
+    """Return the directions in which columns differ, those of the largest differences first."""
+    if means.shape[1] <= len(means):
+        return torch.linalg.svd(means, full_matrices=False)[0]
+    return torch.linalg.eigh(means @ means.T)[1].flip(1)

@@ -118,7 +118,7 @@ def combined(
 ) -> Tensor:
     """head^a J^(1 − a) among the classes seen; means are (tasks, n, columns)."""
     seen = gate.seen(means.shape[-1])
-    allowed, compared = _allowed(seen)[tasks], gate.among_classes(joint, seen)[tasks]
+    allowed, compared = _allowed(seen)[tasks], gate.among_classes(joint, seen, tasks)
     # A task of one class has no densities to compare it with.
     single = (seen.sum(1) == 1)[tasks][:, None, None]
     exponent = torch.where(single, 1.0, share).to(means.dtype)
@@ -180,13 +180,14 @@ class RoutedExperts(RoutedNetworks):
 
     def credal_members(self, features: Tensor, samples: int, seed: int) -> Iterator[Tensor]:
         """Yield the predictive of every task's own posterior, and the answer of its expert."""
-        yield from super().credal_members(features, samples, seed)
-        if self.likelihood.classification and self.experts.share < 1:
-            for position, extreme in self.extremes:
-                if position in self.experts.brought:
-                    continue
-                generator = torch.Generator().manual_seed(seed + position)
-                thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
+        joint = self._joint(features)
+        for position, extreme in self.extremes:
+            generator = torch.Generator().manual_seed(seed + position)
+            thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
+            tasks = torch.full((len(thetas),), position, device=thetas.device)
+            yield self.experts.answers(thetas, features, joint, tasks).mean(0)
+            own = position not in self.experts.brought and self.experts.share < 1
+            if own and self.likelihood.classification:
                 outputs = head_outputs(self.network.head, thetas, features)
                 yield self.likelihood.mean(outputs).mean(0)
 

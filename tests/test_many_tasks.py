@@ -1,0 +1,90 @@
+"""Very many tasks: what a gate holds is bounded, and what it says hardly changes by that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ibcl
+from ibcl.routing import ClassDensities, DensityGate, Ranks, density_gate
+
+COLUMNS = 70
+RANKS = Ranks(96, 128, 32)
+
+
+def records(tasks: int) -> dict[str, ClassDensities]:
+    """Tasks of two classes at places of their own."""
+    generator = torch.Generator().manual_seed(0)
+    found = {}
+    for task in range(tasks):
+        shift = 3 * torch.randn(COLUMNS, generator=generator)
+        rows = torch.randn(40, COLUMNS, generator=generator) + shift
+        found[f"task {task}"] = ClassDensities.of(rows, torch.arange(40) % 2, None, RANKS)
+    return found
+
+
+@pytest.fixture
+def rows() -> torch.Tensor:
+    return 2 * torch.randn(50, COLUMNS, generator=torch.Generator().manual_seed(1)).double()
+
+
+def test_what_a_gate_holds_is_bounded_and_keeps_the_largest_directions(monkeypatch):
+    kept = records(12)
+    whole = density_gate(kept)
+    # Half of the directions that the classes have, and of those between them.
+    monkeypatch.setattr("ibcl.routing.densities._LARGEST_ROOTS", whole.maps.numel() // 2)
+    monkeypatch.setattr("ibcl.routing.densities._LARGEST_COVARIANCES", 12 * 11**2)
+    bounded = density_gate(kept)
+    assert bounded.maps.numel() <= whole.maps.numel() // 2
+    assert bounded.fourier_whitening.numel() <= 12 * 11**2
+    own = torch.cat([record.means[:, :-1] for record in kept.values()]).double()
+    noisy = own.repeat(20, 1) + 0.1 * torch.randn(
+        480, COLUMNS, generator=torch.Generator().manual_seed(1)
+    )
+    recognised = [
+        gate(noisy).argmax(1) == torch.arange(12).repeat_interleave(2).repeat(20)
+        for gate in (whole, bounded)
+    ]
+    assert recognised[1].double().mean() >= recognised[0].double().mean() - 0.02 > 0.9
+
+
+def test_what_is_left_out_of_a_covariance_stays_on_its_diagonal(monkeypatch):
+    """The spread of a class, summed over all directions, is that of its rows, however few."""
+    from ibcl.routing.densities import _leading
+
+    scatters = [record.scatters for record in records(3).values()]
+    expected = torch.cat([each.dense().diagonal(dim1=1, dim2=2) for each in scatters])
+    for numbers in (2**25, 6 * (COLUMNS + 1) * 5, 1):
+        monkeypatch.setattr("ibcl.routing.densities._LARGEST_ROOTS", numbers)
+        roots, tails = _leading(scatters)
+        torch.testing.assert_close(roots.square().sum(2) + tails, expected)
+
+
+def test_rows_in_blocks_are_the_rows(monkeypatch, rows):
+    gate = density_gate(records(4))
+    together = gate(rows), gate.novelty(rows)
+    monkeypatch.setattr("ibcl.routing.densities._BLOCK", 1)
+    torch.testing.assert_close((gate(rows), gate.novelty(rows)), together, rtol=1e-12, atol=1e-12)
+
+
+def test_bounds_ask_the_gate_once_however_many_tasks(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    learner = ibcl.IBCL(ibcl.networks.linear(3))
+    for task in range(4):
+        x = torch.randn(30, 3, generator=generator)
+        learner.learn(x, x[:, task % 3] > 0, task=f"task {task}")
+    model = learner.model([0.25] * 4)
+    asked = []
+    whole = DensityGate.joint
+
+    def counted(gate: DensityGate, features: torch.Tensor) -> torch.Tensor:
+        asked.append(len(features))
+        return whole(gate, features)
+
+    monkeypatch.setattr(DensityGate, "joint", counted)
+    x = torch.randn(5, 3, generator=generator)
+    lower, upper = model.credal_bounds(x)
+    assert asked == [5, 5]
+    for task in learner.tasks:
+        answer = learner.model(task).predict_proba(x)
+        assert bool(((lower <= answer + 1e-6) & (answer <= upper + 1e-6)).all())
