@@ -337,7 +337,7 @@ class _Roots(NamedTuple):
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield both parts of a few scatters at a time."""
         size = max(1, _BLOCK // self.roots[0].numel())
-        return zip(self.roots.split(size), self.tails.split(size), strict=True)
+        return zip(torch.split(self.roots, size), torch.split(self.tails, size), strict=True)
 
 
 def _leading(scatters: Sequence[Scatters]) -> _Roots:
@@ -430,6 +430,9 @@ def _subspace(records: Sequence[ClassDensities], totals: Tensor) -> _Subspace:
 
 def _directions(means: Tensor) -> Tensor:
     """Return the directions in which columns differ, those of the largest differences first."""
+    directions: Tensor
     if means.shape[1] <= len(means):
-        return torch.linalg.svd(means, full_matrices=False)[0]
-    return torch.linalg.eigh(means @ means.T)[1].flip(1)
+        directions, _, _ = torch.linalg.svd(means, full_matrices=False)
+    else:
+        directions = torch.linalg.eigh(means @ means.T).eigenvectors.flip(1)
+    return directions
