@@ -26,7 +26,7 @@ from ibcl.experiments.evaluation.titles import title
 
 ORACLES = {
     "routed": "map_oracle",
-    "routed_random": "oracle",
+    "routed1_random": "oracle",
     "ibcl_evidence": "map_oracle",
     "routed_mean_field": "oracle",
     "ibcl": "oracle",

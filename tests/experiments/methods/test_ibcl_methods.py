@@ -10,7 +10,7 @@ from ibcl.experiments.methods import METHODS, AnswersAmongAllClasses, Method, cr
 from ibcl.experiments.methods.ibcl_methods import IBCLMethod
 
 IBCL_VARIANTS = ["ibcl", "ibcl_mixture", "ibcl_evidence"]
-ROUTED = ["routed", "routed_mean_field", "routed_classes"]
+ROUTED = ["routed", "routed1", "routed_mean_field", "routed1_classes"]
 PREFERENCES = np.array([[0.5, 0.5], [0.9, 0.1], [1.0, 0.0]])
 
 
@@ -21,7 +21,7 @@ def learnt(name, tasks, preferences=PREFERENCES, **settings):
     return method
 
 
-@pytest.mark.parametrize("name", [*IBCL_VARIANTS, "routed", "routed_mean_field"])
+@pytest.mark.parametrize("name", [*IBCL_VARIANTS, "routed", "routed1", "routed_mean_field"])
 def test_predicts_by_the_mean_models_of_the_learner(name, three_tasks):
     method = learnt(name, three_tasks)
     assert isinstance(method, Method)
@@ -106,7 +106,7 @@ def test_every_registered_variant_is_an_ibcl_learner():
 @pytest.mark.parametrize("gate", ["moments", "evidence"])
 def test_routed_answers_are_bayes_rule(gate, heads, three_tasks):
     """p(y | x, w) = Σ_k r_k(x, w) p_k(y | x), and at a vertex the task's own answer."""
-    method = learnt("routed", three_tasks, gate=gate, heads=heads)
+    method = learnt("routed1", three_tasks, gate=gate, heads=heads)
     x = three_tasks[2].x
     for weights, logits in zip(PREFERENCES, method.predict_logits(x), strict=True):
         model = method.learner.model(weights)
@@ -126,7 +126,7 @@ def test_routed_answers_are_bayes_rule(gate, heads, three_tasks):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["routed", "routed_classes"])
+@pytest.mark.parametrize("name", ["routed", "routed1", "routed1_classes"])
 def test_classes_of_all_tasks_sum_to_one_and_to_the_labels(name, three_tasks):
     method = learnt(name, three_tasks)
     assert isinstance(method, AnswersAmongAllClasses)

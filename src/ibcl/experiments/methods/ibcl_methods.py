@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -12,7 +13,18 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ibcl import IBCL, DenseVI, MeanFieldVI, Model, OneVsRestVI, Routed, load, networks
+from ibcl import (
+    IBCL,
+    DenseVI,
+    MeanFieldVI,
+    Model,
+    OneVsRestVI,
+    PoolingRule,
+    Routed,
+    load,
+    networks,
+)
+from ibcl import RoutedEvidence as RoutedEvidencePooling
 from ibcl.experiments.methods.checked import at_least, positive
 from ibcl.experiments.methods.class_scores import label_logits
 from ibcl.inference import Inference
@@ -30,8 +42,11 @@ class IBCLMethod:
 
     Parameters
     ----------
+    inference
+        How posteriors are found; the library's choice where None.
     prior_std
-        Of the initial prior N(0, prior_std² I); several give several priors.
+        Of the initial prior N(0, prior_std² I); several give several priors. The library's choice,
+        from the data of each task, where None.
     pooling
         Another rule than the variant's own.
     storage
@@ -48,21 +63,22 @@ class IBCLMethod:
     def __init__(
         self,
         network: nn.Module,
-        inference: Inference,
+        inference: Inference | None,
         *,
-        prior_std: float | Sequence[float] = 2.5,
-        pooling: str | Routed | None = None,
+        prior_std: float | Sequence[float] | None = 2.5,
+        pooling: str | PoolingRule | None = None,
         storage: str | None = None,
-        d: float = 0.012,
+        d: float | None = 0.012,
         alpha: float = 0.01,
-        independent: bool = False,
+        independent: bool | None = False,
         likelihood: str | Likelihood = "auto",
         seed: int = 0,
     ) -> None:
         stds = prior_std if isinstance(prior_std, Sequence) else [prior_std]
+        given = [positive("prior_std", std) for std in stds if std is not None]
         self.learner = IBCL(
             network,
-            priors=[positive("prior_std", std) for std in stds],
+            priors=given or None,
             inference=inference,
             pooling=pooling or self.pooling,
             d=d,
@@ -181,11 +197,62 @@ def _routed(
     return {"pooling": Routed(support, temperature, gate, heads), "independent": True, "d": 0.0}
 
 
-class RoutedEvidence(IBCLMethod):
-    r"""Routed evidence: a head a task, pooled from all tasks' evidence, and a gate between them.
+class BehindGate(IBCLMethod):
+    r"""One head per task and a gate between them: p(y | x, w) = Σ_k r_k(x, w) p_k(y | x).
 
-    p(y | x, w) = Σ_k r_k(x, w) p_k(y | x), with tasks learnt apart. It uses which task a *training*
-    sample came from, which a continual learner knows, and nothing more at test time.
+    Tasks are learnt independently. It uses which task a *training* sample came from, which a
+    continual learner knows, and nothing more at test time.
+    """
+
+    @property
+    def columns(self) -> Tensor:
+        """Task and label of every class: each task has two."""
+        tasks = torch.arange(len(self.learner.tasks))
+        return torch.cartesian_prod(tasks, torch.arange(2))
+
+
+class RoutedEvidence(BehindGate):
+    """Routed evidence as the library has it by default, with no setting chosen for a benchmark.
+
+    Parameters
+    ----------
+    kept
+        What is kept of a task, `ibcl.RoutedEvidence.memory`: ``"compact"``, ``"exact"`` or a number
+        of bytes; the library's choice where None.
+    head_share
+        As in `ibcl.RoutedEvidence`.
+    """
+
+    name = "routed"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        kept: str | int | None = None,
+        head_share: float | None = None,
+        **settings: Any,
+    ) -> None:
+        rule = RoutedEvidencePooling(head_share=head_share)
+        if kept is not None:
+            rule = replace(rule, memory=kept)
+        chosen_by_library = {"prior_std": None, "d": None, "independent": None}
+        super().__init__(network, None, **{**chosen_by_library, "pooling": rule, **settings})
+
+    def predict_classes(self, x: Any) -> Tensor:
+        """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes per task."""
+        predictives: Any = self.learner.state.predictives
+        answers = predictives.task_answers(self.learner.state.features(as_inputs(x)))
+        shares = torch.softmax(
+            answers.densities.double() + torch.from_numpy(self.preferences).log()[:, None], -1
+        )
+        experts = answers.of_tasks.double().transpose(0, 1)
+        joint: Tensor = (shares[..., None] * experts).flatten(2)
+        return joint.float().clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+class FirstRoutedEvidence(BehindGate):
+    """The first version of routed evidence: heads pooled from the evidence of all tasks.
 
     Parameters
     ----------
@@ -193,7 +260,7 @@ class RoutedEvidence(IBCLMethod):
         As in `ibcl.Routed`: heads supported by all tasks alike cost a preference no solve at all.
     """
 
-    name = "routed"
+    name = "routed1"
 
     def __init__(
         self,
@@ -207,12 +274,6 @@ class RoutedEvidence(IBCLMethod):
     ) -> None:
         rule = _routed(support, temperature, gate, heads)
         super().__init__(network, DenseVI(), **{**rule, **settings})
-
-    @property
-    def columns(self) -> Tensor:
-        """Task and label of every class: each task has two."""
-        tasks = torch.arange(len(self.learner.tasks))
-        return torch.cartesian_prod(tasks, torch.arange(2))
 
     def predict_classes(self, x: Any) -> Tensor:
         """Log r_k(x, w) + log p_k(c | x): the class of which task, for two classes per task."""
@@ -257,10 +318,11 @@ class RoutedMeanField(MeanFieldIBCL):
 
 
 class RoutedClasses(IBCLMethod):
-    r"""Routed evidence among the classes of all tasks, each task with classes of its own.
+    r"""The first version of routed evidence among the classes of all tasks.
 
-    Every class (task, label) has an output, one class against the rest, and the gate knows the
-    classes' own covariances. The answer to a label is the sum over its classes.
+    Each task has classes of its own. Every class (task, label) has an output, one class against the
+    rest, and the gate knows the classes' own covariances. The answer to a label is the sum over its
+    classes.
 
     Parameters
     ----------
@@ -270,7 +332,7 @@ class RoutedClasses(IBCLMethod):
         As in `ibcl.Routed`.
     """
 
-    name = "routed_classes"
+    name = "routed1_classes"
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ibcl.experiments.methods.common_settings import BAYES, LINEAR, MLP, PRIOR, VARIATIONAL
 from ibcl.experiments.methods.ibcl_methods import (
+    FirstRoutedEvidence,
     IBCLEvidence,
     IBCLMixture,
     IBCLWasserstein,
@@ -19,17 +20,38 @@ _ROUTED: Space = {**PRIOR, **_GATED}
 _FROM_MOMENTS = {"prior_std": 3.0, "support": 0.7, "temperature": 2.0}
 _FROM_EVIDENCE = {**_FROM_MOMENTS, "temperature": 1.5, "gate": "evidence"}
 
+register(Registration("routed", "routed evidence", RoutedEvidence, OURS, LINEAR, 1.0))
+
 register(
     Registration(
-        "routed", "routed evidence", RoutedEvidence, OURS, LINEAR, 1.0, _FROM_MOMENTS, _ROUTED
+        "routed_exact",
+        "routed evidence, nothing compressed",
+        RoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        {"kept": "exact"},
     )
 )
 
 register(
     Registration(
-        "routed_covariances",
-        "routed evidence, classes' covariances",
-        RoutedEvidence,
+        "routed1",
+        "routed evidence 1",
+        FirstRoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        _FROM_MOMENTS,
+        _ROUTED,
+    )
+)
+
+register(
+    Registration(
+        "routed1_covariances",
+        "routed evidence 1, classes' covariances",
+        FirstRoutedEvidence,
         OURS,
         LINEAR,
         1.0,
@@ -40,9 +62,9 @@ register(
 
 register(
     Registration(
-        "routed_per_preference",
-        "routed evidence, heads per preference",
-        RoutedEvidence,
+        "routed1_per_preference",
+        "routed evidence 1, heads per preference",
+        FirstRoutedEvidence,
         OURS,
         LINEAR,
         1.0,
@@ -53,9 +75,9 @@ register(
 
 register(
     Registration(
-        "routed_free",
-        "routed evidence, free gate",
-        RoutedEvidence,
+        "routed1_free",
+        "routed evidence 1, free gate",
+        FirstRoutedEvidence,
         OURS,
         LINEAR,
         1.0,
@@ -66,22 +88,9 @@ register(
 
 register(
     Registration(
-        "routed_free_per_preference",
-        "routed evidence, free gate, heads per preference",
-        RoutedEvidence,
-        OURS,
-        LINEAR,
-        1.0,
-        {**_FROM_EVIDENCE, "heads": "preference"},
-        _ROUTED,
-    )
-)
-
-register(
-    Registration(
-        "routed_random",
-        "routed evidence, random features",
-        RoutedEvidence,
+        "routed1_random",
+        "routed evidence 1, random features",
+        FirstRoutedEvidence,
         OURS,
         "random:512",
         10.0,
@@ -92,8 +101,8 @@ register(
 
 register(
     Registration(
-        "routed_classes",
-        "routed evidence, classes",
+        "routed1_classes",
+        "routed evidence 1, classes",
         RoutedClasses,
         OURS,
         LINEAR,
