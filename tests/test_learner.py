@@ -227,6 +227,15 @@ def test_task_ids_can_be_told_to_the_network():
         told.learn(X, y, task="third")
 
 
+@pytest.mark.parametrize("labels", [None, (X[:, 0] > 0).long()])
+def test_a_learner_told_the_tasks_cannot_infer_them(labels):
+    told = learner(network=ibcl.networks.linear(X.shape[1] + 2), task_incremental=2)
+    for name in "ab":
+        told.learn(X, (X[:, 0] > 0).long(), task=name)
+    with pytest.raises(ValueError, match="told the task of every input"):
+        told.infer_preference(X, labels)
+
+
 def test_the_same_seed_gives_the_same_bytes():
     one, two, other = (
         taught(inference=MEAN_FIELD, seed=seed).model([0.5, 0.5]).theta for seed in (1, 1, 2)

@@ -6,6 +6,7 @@ from torch import nn
 
 import ibcl
 from ibcl.defaults import as_priors
+from kinds import probes, task
 
 
 def trained_network(seed: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
@@ -87,3 +88,21 @@ def test_the_head_behind_a_fixed_part_knows_whether_it_is_trained():
         (nn.Sequential(backbone.requires_grad_(False), nn.Linear(4, 1)), True),
     ):
         assert ibcl.networks.FlatNetwork(network).head.pretrained is trained
+
+
+def test_a_base_remembers_that_weights_were_drawn(tmp_path):
+    """Opened with the plain module, it goes on learning as it would have without leaving."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    quick = ibcl.MeanFieldVI(epochs=2)
+    stayed = ibcl.IBCL(ibcl.networks.redrawn(module), inference=quick)
+    stayed.learn(*task("binary", 0), task="a")
+    stayed.save(tmp_path / "kb")
+    opened = ibcl.load(tmp_path / "kb", network=module)
+    for learner in (stayed, opened):
+        learner.learn(*task("binary", 1), task="b")
+    x = probes(8)
+    assert torch.equal(opened.model("b").predict_proba(x), stayed.model("b").predict_proba(x))
+    started = ibcl.IBCL(module, [1.0], quick)
+    started.learn(*task("binary", 1), task="b")
+    assert not torch.equal(started.model("b").predict_proba(x), stayed.model("b").predict_proba(x))

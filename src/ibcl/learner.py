@@ -175,18 +175,18 @@ class IBCL:
         if memory is not None:
             pooling = with_memory(pooling, memory)
         given = Settings(
-            priors,  # type: ignore[arg-type]
-            inference,
-            pooling,
-            d,
-            alpha,
-            seed,
-            likelihood,
-            independent,
-            task_incremental,
-            calibration,
-            memory,
-            None if expert is None else as_expert(expert),
+            priors=priors,  # type: ignore[arg-type]
+            inference=inference,
+            pooling=pooling,
+            d=d,
+            alpha=alpha,
+            seed=seed,
+            likelihood=likelihood,
+            independent=independent,
+            task_incremental=task_incremental,
+            calibration=calibration,
+            memory=memory,
+            expert=None if expert is None else as_expert(expert),
         )
         if pooling is not None:
             pooling_rule(pooling)
@@ -784,6 +784,11 @@ class IBCL:
             What each example counts for.
         """
         state = self._state
+        if state.settings.task_incremental is not None:
+            raise ValueError(
+                "This learner's network is told the task of every input (task_incremental), so it "
+                "cannot infer which tasks inputs come from; learn without task ids for that."
+            )
         if y is None:
             table = state.log_densities(state.features(x))
         else:

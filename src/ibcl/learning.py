@@ -25,8 +25,8 @@ from ibcl.pooling import PoolingRule
 from ibcl.predictive import head_outputs
 from ibcl.routing import Moments
 from ibcl.settings import Settings
-from ibcl.state import State, append_task_id
-from ibcl.tasks import TaskData, as_task
+from ibcl.state import State
+from ibcl.tasks import TaskData, append_task_id, as_task
 
 log = logging.getLogger("ibcl")
 

@@ -24,8 +24,7 @@ from ibcl.predictive import Predictive
 from ibcl.preference import Preference
 from ibcl.ram import check_memory
 from ibcl.region import HighestDensityRegion
-from ibcl.state import append_task_id
-from ibcl.tasks import as_inputs
+from ibcl.tasks import append_task_id, as_inputs
 from ibcl.uncertainty import Bounds, Uncertainty
 
 # Models averaged where a caller asks for uncertainty without saying how many.
@@ -149,7 +148,9 @@ class Model:
             return x
         inputs = as_inputs(x) if self.encoder is None else self.encoder.inputs(x)
         inputs = inputs.to(self.network.device)
-        inputs = append_task_id(inputs, task, tuple(self.preference), self.task_incremental)
+        if self.task_incremental is not None:
+            tasks = tuple(self.preference)
+            inputs = append_task_id(inputs, task, tasks, self.task_incremental)
         self.network.check_width(inputs)
         dtype = None
         if isinstance(x, Tensor):
@@ -289,18 +290,18 @@ class Model:
             )
         return self._coverage
 
-    def routing(self, x: Any) -> Any:
+    def routing(self, x: Any, task: str | None = None) -> Any:
         """Return the share of each task in the answer to each input, of shape (n, tasks)."""
-        rows = self.features(x)
+        rows = self.features(x, task)
         return _like(rows, self.predictive.routing(rows.values))
 
-    def novelty(self, x: Any) -> Any:
+    def novelty(self, x: Any, task: str | None = None) -> Any:
         """Return how far each input is from every task: about 1 for inputs like those learnt.
 
         It is the squared Mahalanobis distance to the nearest task (or class), divided by the number
         of features.
         """
-        rows = self.features(x)
+        rows = self.features(x, task)
         return _like(rows, self.predictive.novelty(rows.values))
 
 

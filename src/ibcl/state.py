@@ -26,7 +26,7 @@ from ibcl.pooling import PoolingRule, Routed, pooling_rule
 from ibcl.predictive import Predictives
 from ibcl.routing import GatedPredictives
 from ibcl.settings import Settings
-from ibcl.tasks import as_inputs
+from ibcl.tasks import append_task_id, as_inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,21 +150,3 @@ class State:
     def features(self, x: Any, task: str | None = None) -> Tensor:
         """Turn a user's x into φ(x), once."""
         return self.network.features(self.inputs(x, task))
-
-
-def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None) -> Tensor:
-    """Append the one-hot id of a task to x, where tasks are told apart (size is not None)."""
-    if size is None:
-        return x
-    if x.ndim != 2:
-        raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
-    if task is None:
-        raise ValueError("This learner tells tasks apart: say which task the inputs are from.")
-    if task not in tasks:
-        raise ValueError(f"Unknown task {task!r}; known tasks are {', '.join(tasks)}.")
-    position = tasks.index(task)
-    if position >= size:
-        raise ValueError(f"The learner was made for {size} tasks and has learnt them all.")
-    identity = x.new_zeros(len(x), size)
-    identity[:, position] = 1
-    return torch.cat([x, identity], 1)

@@ -266,3 +266,23 @@ def _collect(source: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Tensor]:
     if not batches:
         raise ValueError("The task has no samples.")
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+
+def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None) -> Tensor:
+    """Append the one-hot id of a task to x, where the network is told it (size is not None)."""
+    if size is None:
+        return x
+    if x.ndim != 2:
+        raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
+    if task is None:
+        raise ValueError(
+            "This learner's network is told the task of every input: say which task= they are from."
+        )
+    if task not in tasks:
+        raise ValueError(f"Unknown task {task!r}; known tasks are {', '.join(tasks)}.")
+    position = tasks.index(task)
+    if position >= size:
+        raise ValueError(f"The learner was made for {size} tasks and has learnt them all.")
+    identity = x.new_zeros(len(x), size)
+    identity[:, position] = 1
+    return torch.cat([x, identity], 1)

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from answers import answers, preferences, probes
+from write import further, own_module
 
 import ibcl
 
-ARCHIVES = sorted(Path(__file__).parent.glob("version-*.zip"))
+HERE = Path(__file__).parent
+ARCHIVES = sorted(HERE.glob("version-*.zip"))
 CASES = [
     (archive, name)
     for archive in ARCHIVES
@@ -60,3 +62,12 @@ def test_a_model_of_an_earlier_version_answers_as_it_did(opened, archive, name):
     task = "a" if name == "told-tasks" else None
     outputs = model.outputs(probes(name), task=task)
     _assert_same(outputs.tolist(), expected["0 outputs"], name)
+
+
+def test_a_module_of_version_0_2_goes_on_learning_from_drawn_weights(tmp_path):
+    """Version 0.2 took no module's weights as trained; what it began goes on that way."""
+    zipfile.ZipFile(HERE / "module-0.2.zip").extractall(tmp_path)
+    learner = further(ibcl.load(tmp_path / "module", network=own_module()))
+    expected = json.loads((tmp_path / "module.json").read_text())
+    for question, answer in answers(learner, probes("module")).items():
+        _assert_same(answer, expected[question], question)

@@ -1,8 +1,8 @@
 """Write small knowledge bases of every kind, and what they answer, with the version that runs this.
 
-``python tests/golden/write.py FOLDER`` was run once with version 0.2; every later version must open
-what it wrote and answer the same (`test_golden.py`). Run it again only to add the bases of another
-version beside these.
+``python tests/golden/write.py FOLDER`` was run once with version 0.2, and so was ``write_module``;
+every later version must open what they wrote and answer the same (`test_golden.py`). Run them again
+only to add the bases of another version beside these.
 """
 
 from __future__ import annotations
@@ -106,6 +106,31 @@ def _words(table: pd.DataFrame, shift: int = 0) -> np.ndarray:
 
 def _values(table: pd.DataFrame) -> np.ndarray:
     return (table["age"].fillna(40) / 10 + (table["town"] == "Rome")).to_numpy(dtype=float)
+
+
+def own_module() -> torch.nn.Module:
+    """A module that no version of ibcl built, with weights of its own."""
+    layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for value in layers.parameters():
+            value.copy_(torch.randn(value.shape, generator=generator))
+    return layers
+
+
+def further(learner: ibcl.IBCL) -> ibcl.IBCL:
+    """Learn one more task than the two that were saved."""
+    x = _inputs(2)
+    learner.learn(x, _labels("binary", 2, x), task="c")
+    return learner
+
+
+def write_module(folder: Path) -> None:
+    """Write the base of a module of one's own, and what it answers after a further task."""
+    _learner("binary", own_module(), tasks=2, inference=QUICK).save(folder / "module")
+    opened = further(ibcl.load(folder / "module", network=own_module()))
+    found = answers(opened, probes("module"))
+    (folder / "module.json").write_text(json.dumps(found, indent=None) + "\n")
 
 
 def main(folder: Path) -> None:

@@ -110,6 +110,7 @@ def describe(
                 fingerprint=network.fingerprint,
                 dimension=network.dimension,
                 frozen=None if frozen is None else frozen.entry,
+                pretrained=network.pretrained,
             ),
             inference=None if inference is None else describe_inference(inference),
             likelihood=describe_likelihood(settings.likelihood if learnt else given.likelihood),
@@ -404,9 +405,10 @@ def rebuild_network(
         data = folder.read(name, entry.frozen.bytes)
         check(data, entry.frozen.sha256, entry.frozen.bytes, f"{folder}/{name}")
     what = str(folder)
-    flat = FlatNetwork(
-        rebuild_module(entry.specification, network, what, entry.dimension + len(data)), device
-    )
+    module = rebuild_module(entry.specification, network, what, entry.dimension + len(data))
+    if entry.specification is None and not entry.pretrained:
+        module = networks.redrawn(module)
+    flat = FlatNetwork(module, device)
     given = "the network given" if network is not None else "the network described"
     if entry.frozen is not None:
         try:

@@ -109,6 +109,8 @@ class NetworkEntry(Entry):
     fingerprint: Hash
     dimension: Annotated[int, Field(gt=0, le=LARGEST_NETWORK)]
     frozen: FileEntry | None
+    pretrained: bool = True
+    """Of a module that ibcl did not build: whether learning starts from its weights."""
 
 
 class InferenceEntry(Entry):
@@ -358,6 +360,9 @@ def _from_version_0_2(contents: dict[str, Any]) -> None:
     contents |= {"format": FORMAT, "independent": None if continual is None else not continual}
     if contents.get("pooling") == "routed":
         contents["pooling"] = "routed1"
+    # Version 0.2 drew the weights of every module anew.
+    if isinstance(contents.get("network"), dict):
+        contents["network"]["pretrained"] = False
     likelihood_from_version_0_2(contents)
 
 
