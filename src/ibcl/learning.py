@@ -15,14 +15,12 @@ from torch import Tensor
 
 from ibcl.conformal import Calibration, held_out
 from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
-from ibcl.experts import Auto, Expert, ExpertPart, columns_read
+from ibcl.experts import Auto, ExpertPart, columns_read, posterior_share
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
 from ibcl.knowledge import KnowledgeBase, Part, Parts
-from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import PoolingRule
-from ibcl.predictive import head_outputs
 from ibcl.routing import Moments
 from ibcl.settings import Settings
 from ibcl.state import State
@@ -189,10 +187,10 @@ def _rule_and_labels(state: State, data: TaskData) -> tuple[PoolingRule, Tensor 
     return rule, data.y.long() if classification else None
 
 
-# Rows below which a task's held-out part says too little to choose by.
-_FEWEST_TO_CHOOSE = 40
-# What a class that was never seen is taken to have had as its probability.
-_SMALLEST_PROBABILITY = 1e-6
+# Rows below which a task's held-out part says too little to share by.
+_FEWEST_TO_SHARE = 40
+# Of an expert; below it the head answers alone.
+_SMALLEST_SHARE = 0.02
 
 
 def fit_expert(
@@ -221,19 +219,20 @@ def fit_expert(
         if len(torch.unique(data.y)) < 2:
             return {}
     columns = columns_read(state.network, data.x)
+    share = 1.0
     if isinstance(expert, Auto):
-        expert = _chosen(expert, state, priors, data, task, classes, columns, noise)
-        if expert is None:
+        share = _share(expert, state, priors, data, task, classes, columns, noise)
+        if share < _SMALLEST_SHARE:
             return {}
     fitted = expert.fit(_inputs(data, columns), classes, int(state.settings.seed))
-    return {ExpertPart.kind: ExpertPart(fitted, columns)}
+    return {ExpertPart.kind: ExpertPart(fitted, columns, share)}
 
 
 def _inputs(data: TaskData, columns: int) -> TaskData:
     return data._replace(x=data.x.flatten(1)[:, :columns])
 
 
-def _chosen(
+def _share(
     auto: Auto,
     state: State,
     priors: Sequence[Gaussian],
@@ -242,37 +241,46 @@ def _chosen(
     classes: int | None,
     columns: int,
     noise: float | None,
-) -> Expert | None:
-    """Return boosting where it gives held-out rows a larger likelihood, else None: the head."""
-    if data.size < _FEWEST_TO_CHOOSE:
-        return None
+) -> float:
+    """Return how much of a task's answer is the expert's, by rows that neither has learnt."""
+    if data.size < _FEWEST_TO_SHARE:
+        return 0.0
     seed = int(state.settings.seed)
     learnt, kept = (
         TaskData(data.x[rows], data.y[rows], None if data.weights is None else data.weights[rows])
         for rows in held_out(data.size, auto.held_out, abs(seed) % 2**32)
     )
     if classes is not None and len(torch.unique(learnt.y)) < 2:
-        return None
-    boosting = auto.candidate(classes)
-    part = ExpertPart(boosting.fit(_inputs(learnt, columns), classes, seed), columns)
-    likelihood = state.likelihood_of_noise(noise)
-    posterior = infer(state, priors, learnt, task, noise=noise).posteriors[0]
-    outputs = head_outputs(state.network.head, posterior.mean[None], kept.x)
-    head = _loss(likelihood, likelihood.mean(outputs)[0], kept)
-    other = _loss(likelihood, part.answers(kept.x), kept)
-    log.info("held-out loss of %s: head %.4g, boosting %.4g", task, head, other)
-    return boosting if other < head else None
+        return 0.0
+    expert = auto.fit(_inputs(learnt, columns), classes, seed)
+    answers = expert.answers(_inputs(kept, columns).x)
+    head = _head_answers(state, priors, learnt, task, noise, kept.x)
+    share = posterior_share(state.likelihood_of_noise(noise), answers, head, kept)
+    log.info("share of boosting in %s: %.2f", task, share)
+    return share
 
 
-def _loss(likelihood: Likelihood, answers: Tensor, data: TaskData) -> float:
-    """Average of −log p(y | x), by the samples' weights."""
-    answers = answers.double()
-    if likelihood.classification:
-        rows = torch.arange(data.size, device=answers.device)
-        chances = answers[rows, data.y.long()].clamp(min=_SMALLEST_PROBABILITY)
-        losses = -chances.log()
-    else:
-        losses = likelihood.negative_log(likelihood.outputs_of(answers), data.y)
-    if data.weights is None:
-        return float(losses.mean())
-    return float((losses * data.weights.to(losses)).sum() / data.total_weight)
+def _head_answers(
+    state: State,
+    priors: Sequence[Gaussian],
+    data: TaskData,
+    task: str,
+    noise: float | None,
+    features: Tensor,
+) -> Tensor:
+    """Return what a task would answer without an expert, had it these data: (n, columns)."""
+    result = as_kept(state, infer(state, priors, data, task, noise=noise), priors)
+    alone = empty_knowledge(state.settings, state.network.head)
+    alone.add(
+        task,
+        result.posteriors,
+        samples=data.size,
+        updates=result.updates,
+        moments=moments_of(state, data, result),
+        parts=parts_of(state, data, result),
+        noise=noise,
+    )
+    rule = state.rule
+    assert rule is not None
+    predictives = rule.predictives(alone, state.network, state.likelihood_of_noise(noise))
+    return predictives.at(torch.ones(1, dtype=torch.float64)).means(features)[0]

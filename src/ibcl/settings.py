@@ -197,7 +197,7 @@ class Settings:
     expert: Any = declare(
         None,
         "What answers for a task in place of its head: an estimator of scikit-learn, an "
-        "ibcl.experts.Expert, or 'auto', each task's better one of boosting and its head.",
+        "ibcl.experts.Expert, or 'auto', gradient boosting beside each task's head.",
         left_open="every task's own head",
     )
 

@@ -5,6 +5,9 @@ import logging
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.pipeline import make_pipeline
@@ -12,8 +15,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import ibcl
-from ibcl.experts import EXPERTS, Auto, Expert, ExpertPart, Fitted, as_expert, estimators
+from ibcl.experts import (
+    EXPERTS,
+    Auto,
+    Expert,
+    ExpertPart,
+    Fitted,
+    as_expert,
+    estimators,
+    posterior_share,
+)
 from ibcl.experts.estimators import Estimator
+from ibcl.likelihoods import Bernoulli
 from ibcl.tasks import as_task
 
 pytest.importorskip("skops")
@@ -130,19 +143,69 @@ def test_replace_fits_the_expert_anew():
     assert (taught.model("near").predict(x) == 1 - y).mean() > 0.9
 
 
-def test_auto_takes_boosting_only_where_held_out_rows_say_so(caplog):
+def test_auto_gives_boosting_the_share_that_held_out_rows_say(caplog):
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 3))
-    labels = {"line": x @ [1.0, -2.0, 0.5] > 0, "chequered": np.sign(x[:, 0] * x[:, 1]) > 0}
+    labels = {
+        "line": x @ [1.0, -2.0, 0.5] > 0,
+        "chequered": np.sign(x[:, 0] * x[:, 1]) > 0,
+    }
     taught = ibcl.IBCL(ibcl.networks.linear(3), expert="auto")
     with caplog.at_level(logging.INFO, logger="ibcl"):
         for name, y in labels.items():
             taught.learn(x, y, task=name)
-    assert [ExpertPart.kind in parts for parts in taught.knowledge.parts] == [False, True]
-    assert "held-out loss of chequered" in caplog.text
+    shares = [getattr(p.get(ExpertPart.kind), "share", 0.0) for p in taught.knowledge.parts]
+    assert shares[0] < 0.3
+    assert shares[1] > 0.9
+    assert "share of boosting in chequered" in caplog.text
     fresh = random.normal(size=(300, 3))
     right = np.sign(fresh[:, 0] * fresh[:, 1]) > 0
     assert (taught.model("chequered").predict(fresh) == right).mean() > 0.85
+
+
+@pytest.mark.parametrize("pooling", ["routed", "routed1"])
+def test_an_expert_beside_the_head_has_its_share_of_the_answer(pooling):
+    (x, y), _ = tables(200)
+    taught = ibcl.IBCL(ibcl.networks.linear(2), expert="auto", pooling=pooling)
+    taught.learn(x, y, task="only")
+    head = ibcl.IBCL(ibcl.networks.linear(2), pooling=pooling)
+    head.learn(x, y, task="only")
+    boosting = HistGradientBoostingClassifier(random_state=0).fit(x.astype(np.float32), y)
+    part = taught.knowledge.parts[0][ExpertPart.kind]
+    assert 0.5 < part.share < 1
+    expected = part.share * boosting.predict_proba(x.astype(np.float32))
+    expected += (1 - part.share) * head.model("only").predict_proba(x)
+    assert np.allclose(taught.model("only").predict_proba(x), expected, atol=1e-5)
+    assert np.allclose(taught.predict_many(x, [[1.0]])[0], expected, atol=1e-5)
+
+
+@given(st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_the_share_is_the_mean_of_a_uniform_one_given_the_rows(rows, seed):
+    random = np.random.default_rng(seed)
+    expert, head = random.dirichlet([1, 1], size=(2, rows))
+    y = random.integers(0, 2, size=rows)
+
+    def density(share: float) -> float:
+        chances = share * expert[np.arange(rows), y] + (1 - share) * head[np.arange(rows), y]
+        return float(np.prod(2 * chances))
+
+    whole = integrate.quad(density, 0, 1)[0]
+    mean = integrate.quad(lambda share: share * density(share), 0, 1)[0] / whole
+    data = as_task(np.zeros((rows, 1)), y)
+    answers = [torch.from_numpy(each) for each in (expert, head)]
+    assert posterior_share(Bernoulli(), *answers, data) == pytest.approx(mean, abs=1e-3)
+
+
+def test_weights_count_rows_where_shares_are_found():
+    random = np.random.default_rng(0)
+    expert, head = torch.from_numpy(random.dirichlet([1, 1], size=(2, 6)))
+    y, counts = random.integers(0, 2, size=6), np.array([1, 2, 3, 1, 2, 3])
+    rows = torch.arange(6).repeat_interleave(torch.from_numpy(counts))
+    once = as_task(np.zeros((6, 1)), y, counts)
+    often = as_task(np.zeros((len(rows), 1)), y[rows.numpy()])
+    assert posterior_share(Bernoulli(), expert, head, once) == pytest.approx(
+        posterior_share(Bernoulli(), expert[rows], head[rows], often)
+    )
 
 
 def test_classes_that_a_task_has_not_seen_have_no_probability():
@@ -212,6 +275,8 @@ def test_bytes_that_are_no_expert_or_not_trusted_are_refused(monkeypatch):
             ExpertPart.decode(data)
     with pytest.raises(ValueError, match="no estimator that skops wrote"):
         ExpertPart.decode(part.encode()[:-40])
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
+        ExpertPart.decode(part.encode().replace(b'"share": 1.0', b'"share": 1.5'))
     monkeypatch.setattr(estimators, "TRUSTED", set())
     with pytest.raises(ValueError, match="not trusted"):
         ExpertPart.decode(part.encode())
@@ -219,12 +284,12 @@ def test_bytes_that_are_no_expert_or_not_trusted_are_refused(monkeypatch):
 
 def test_experts_that_cannot_be_are_refused():
     (x, y), _ = tables(20)
-    for given, said in (
+    for expert, said in (
         (7, "expert must be 'auto'"),
         (DecisionTreeClassifier, "expert must be 'auto'"),
     ):
         with pytest.raises(ValueError, match=said):
-            ibcl.IBCL(ibcl.networks.linear(2), expert=given)
+            ibcl.IBCL(ibcl.networks.linear(2), expert=expert)
     for expert, settings, said in (
         (Perceptron(), {}, "predict_proba"),
         (HistGradientBoostingRegressor(), {}, "predict_proba"),

@@ -1,4 +1,4 @@
-"""Experts: whatever a task brings to answer with in place of its head.
+"""Experts: whatever a task brings to answer with in place of its head, or beside it.
 
 In p(y | x, w) = Σ_k r_k(x, w) p_k(y | x) nothing asks that p_k be a linear head. An expert is
 fitted on its task's rows, gives p_k, and is kept as a part of its task: stored, forgotten and
@@ -6,11 +6,12 @@ merged with it. The gate, preferences, novelty, prediction sets and the service 
 
 * `Expert` and `Fitted`: the protocol. `EXPERTS` names the kinds that can be read back.
 * `ibcl.experts.estimators`: any estimator of scikit-learn, stored with skops.
-* `Auto`: each task's own choice between its head and boosting, by held-out likelihood.
+* `Auto`: boosting beside each task's head, with the `share` that held-out rows give it.
 """
 
 from ibcl.experts.expert import EXPERTS, Auto, Expert, Fitted, as_expert, expert_of
 from ibcl.experts.part import ExpertPart, columns_read, task_experts
+from ibcl.experts.share import posterior_share
 
 __all__ = [
     "EXPERTS",
@@ -21,5 +22,6 @@ __all__ = [
     "as_expert",
     "columns_read",
     "expert_of",
+    "posterior_share",
     "task_experts",
 ]

@@ -70,12 +70,13 @@ class Expert(ABC):
 
 @dataclass(frozen=True)
 class Auto(Expert):
-    """Gradient boosting where it predicts a task's held-out rows better than the task's own head.
+    """Gradient boosting beside each task's head, with the share that held-out rows give it.
 
     Parameters
     ----------
     held_out
-        Share of a task's rows to choose by; whatever is chosen is then fitted on all of them.
+        Part of a task's rows that says how much of the answer is boosting's; boosting and head then
+        learn all of them.
 
     Examples
     --------
@@ -90,18 +91,14 @@ class Auto(Expert):
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out must be between 0 and 1, not {self.held_out!r}.")
 
-    def candidate(self, classes: int | None) -> Expert:
-        """Return the expert that competes with the head."""
+    def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
+        """Fit boosting."""
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         boosting = (
             HistGradientBoostingRegressor if classes is None else (HistGradientBoostingClassifier)
         )
-        return as_expert(boosting())
-
-    def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
-        """Fit boosting, without a choice."""
-        return self.candidate(classes).fit(data, classes, seed)
+        return as_expert(boosting()).fit(data, classes, seed)
 
     def description(self) -> dict[str, Any]:
         """Return its setting."""

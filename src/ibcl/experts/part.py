@@ -23,12 +23,15 @@ class ExpertPart:
     ----------
     columns
         How many of the first columns of φ it reads.
+    share
+        λ of `ibcl.experts.share`: how much of the task's answer is the expert's; 1 is all of it.
     """
 
     kind: ClassVar[str] = "expert"
 
     fitted: Fitted
     columns: int
+    share: float = 1.0
 
     @property
     def costly(self) -> bool:
@@ -46,8 +49,8 @@ class ExpertPart:
 
     def encode(self) -> bytes:
         """Return a line of JSON, and the expert's own bytes."""
-        head = json.dumps({"expert": self.fitted.name, "columns": self.columns}, sort_keys=True)
-        return head.encode() + b"\n" + self.fitted.encode()
+        known = {"expert": self.fitted.name, "columns": self.columns, "share": self.share}
+        return json.dumps(known, sort_keys=True).encode() + b"\n" + self.fitted.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -55,12 +58,14 @@ class ExpertPart:
         head, _, rest = data.partition(b"\n")
         try:
             known = json.loads(head)
-            name, columns = known["expert"], known["columns"]
-        except (ValueError, KeyError, TypeError):
+            name, columns, share = known["expert"], known["columns"], known.get("share", 1.0)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError("this is no expert of a task") from None
         if not isinstance(name, str) or not isinstance(columns, int) or columns < 1:
             raise ValueError("this is no expert of a task")
-        return cls(expert_of(name).decode(rest), columns)
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError("the share of a task's expert must be above 0 and at most 1")
+        return cls(expert_of(name).decode(rest), columns, float(share))
 
 
 def task_experts(knowledge: KnowledgeBase) -> dict[int, ExpertPart]:

@@ -5,10 +5,10 @@ The expert of task k is the geometric mean of its head and of its class densitie
 
     p_k(y | φ) ∝ head_k(y | φ)^a J_ky(φ)^(1 − a),     p(y | φ, w) = Σ_k w_k e_k p_k / Σ_k w_k e_k.
 
-For regression and counts it is the head alone, and a task that brought an expert of its own
-(`ibcl.experts`) answers with that alone. The head is that of the task's own posterior, so that
-neither experts nor densities depend on w: the answer is a ratio of linear functions of w,
-continuous everywhere, and at a vertex it is the task's expert.
+For regression and counts it is the head alone. A task that brought an expert of its own
+(`ibcl.experts`) answers with that, or with a share of it beside the above. The head is that of the
+task's own posterior, so that neither experts nor densities depend on w: the answer is a ratio of
+linear functions of w, continuous everywhere, and at a vertex it is the task's expert.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ibcl.routing.predictive import (
     RoutedAnswers,
     RoutedNetworks,
     TaskExpert,
+    beside,
     gate_features,
     mixed,
     row_blocks,
@@ -49,7 +50,7 @@ class Experts:
     share
         a, the exponent of the head.
     brought
-        What answers in place of head and densities, by the tasks' numbers.
+        What answers in place of head and densities, or beside them, by the tasks' numbers.
     tolerance
         τ of `ibcl.routing.top_k`.
     """
@@ -88,7 +89,8 @@ class Experts:
             if shares is not None and expert.costly:
                 rows = torch.nonzero(shares[:, task] > 0).flatten()
             if len(rows):
-                means[places, rows] = expert.answers(features[rows]).to(means)
+                answers = expert.answers(features[rows]).to(means)
+                means[places, rows] = beside(means[places, rows], answers, expert.share)
         return means
 
     @property

@@ -56,11 +56,15 @@ def row_blocks(features: Tensor, tasks: int, columns: int) -> Iterator[Tensor]:
 
 
 class TaskExpert(Protocol):
-    """What answers for a task in place of its head."""
+    """What answers for a task in place of its head, or beside it."""
 
     @property
     def costly(self) -> bool:
         """Whether to run it only where its share matters (`ibcl.routing.top_k`)."""
+
+    @property
+    def share(self) -> float:
+        """How much of the task's answer is its; the rest is the head's."""
 
     def answers(self, features: Tensor) -> Tensor:
         """p_k(y | φ), shape (n, columns)."""
@@ -78,7 +82,7 @@ class TaskHeads:
         Which classes each task has seen, shape (tasks, classes), where tasks have different ones;
         p_k is then Bayes' rule among those only.
     experts
-        What answers in place of a task's head, by the tasks' numbers.
+        What answers in place of a task's head or beside it, by the tasks' numbers.
     """
 
     head: FlatNetwork
@@ -92,8 +96,15 @@ class TaskHeads:
         if self.seen is not None:
             means = among_seen(means, self.seen[tasks])
         for task in {*tasks.cpu().tolist()} & self.experts.keys():
-            means[tasks == task] = self.experts[task].answers(features).to(means)
+            expert, places = self.experts[task], tasks == task
+            answers = expert.answers(features).to(means)
+            means[places] = beside(means[places], answers, expert.share)
         return means
+
+
+def beside(head: Tensor, expert: Tensor, share: float) -> Tensor:
+    """λ expert + (1 − λ) head, and the expert itself where λ is 1."""
+    return expert.expand_as(head) if share == 1 else share * expert + (1 - share) * head
 
 
 def among_seen(means: Tensor, seen: Tensor) -> Tensor:

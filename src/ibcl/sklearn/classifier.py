@@ -42,8 +42,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         As in `ibcl.IBCL`.
     expert
         What answers for a task in place of its head: an estimator of scikit-learn such as
-        ``HistGradientBoostingClassifier()``, or ``"auto"``, each task's better one of boosting and
-        its head; see `ibcl.experts`.
+        ``HistGradientBoostingClassifier()``, or ``"auto"``: gradient boosting beside the head, as
+        far as held-out rows say; see `ibcl.experts`.
     class_weight
         ``"balanced"``, or weights by class; None lets every sample count once.
     random_state

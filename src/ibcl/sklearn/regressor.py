@@ -47,8 +47,8 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         As in `ibcl.IBCL`.
     expert
         What answers for a task in place of its head: an estimator of scikit-learn such as
-        ``HistGradientBoostingRegressor()``, or ``"auto"``, each task's better one of boosting and
-        its head; see `ibcl.experts`.
+        ``HistGradientBoostingRegressor()``, or ``"auto"``: gradient boosting beside the head, as
+        far as held-out rows say; see `ibcl.experts`.
     random_state
         Seed of the random features and of whatever inference draws.
     head, continual
