@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibcl import DiagonalGaussian, KnowledgeBase
+from ibcl import IBCL, DiagonalGaussian, KnowledgeBase, load, merge, networks
+from ibcl.knowledge import DISTANCES
 from ibcl.routing import Moments
 from theorems import assert_dedup_within_d, random_gaussian, random_knowledge
 
@@ -47,7 +48,29 @@ def test_distances_are_wasserstein_per_parameter():
     knowledge.add("a", [at(0.0, 0.0)])
     record = knowledge.add("b", [at(3.0, 4.0)])
     assert record.distances == (pytest.approx(5 / math.sqrt(2)),)
-    assert knowledge.report()[1].wasserstein == (pytest.approx(5.0),)
+    assert knowledge.report()[1].undivided == (pytest.approx(5.0),)
+
+
+def test_the_authors_scale_divides_norms_by_the_number_of_parameters():
+    near = DiagonalGaussian([3.0, 4.0], [1.0, 2.5])
+    knowledge = KnowledgeBase([PRIOR], d=0.5, distance="norms")
+    knowledge.add("a", [DiagonalGaussian([0.0, 0.0], [1.0, 0.5])])
+    assert knowledge.add("b", [near]).distances == (pytest.approx((5 + 2) / 2),)
+    assert knowledge.add("c", [near]).pointers == (True,)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@given(seed=st.integers(0, 999), precise=st.booleans())
+def test_distances_are_never_below_that_of_the_means(distance, seed, precise):
+    generator = torch.Generator().manual_seed(seed)
+    pair = []
+    for _ in range(2):
+        mean, spread = torch.randn(2, 3, generator=generator).double()
+        gaussian = DiagonalGaussian(mean, spread.exp())
+        pair.append(gaussian.dense() if precise else gaussian)
+    apart = float((pair[0].mean - pair[1].mean).norm())
+    assert DISTANCES[distance].of(*pair) >= apart - 1e-5
+    assert DISTANCES[distance](pair[0], pair[0]) == pytest.approx(0, abs=1e-5)
 
 
 def test_the_nearest_of_several_stands_in_and_is_the_next_prior():
@@ -111,7 +134,7 @@ def test_without_a_threshold_the_report_still_knows_the_distances():
     knowledge = KnowledgeBase([PRIOR], d=0)
     knowledge.add("a", [at(0.0, 0.0)])
     knowledge.add("b", [at(3.0, 4.0)])
-    assert [row.wasserstein for row in knowledge.report()] == [(None,), (pytest.approx(5.0),)]
+    assert [row.undivided for row in knowledge.report()] == [(None,), (pytest.approx(5.0),)]
 
 
 def test_a_posterior_at_the_threshold_is_stored_and_one_within_it_is_not():
@@ -179,3 +202,18 @@ def test_bad_input_changes_nothing(act, message):
         act(knowledge)
     assert knowledge.tasks == ("a",)
     assert len(knowledge.stored) == 1
+
+
+def test_the_scale_of_d_is_kept_on_disk_and_checked_when_merging(tmp_path):
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    sites = []
+    for name, distance in (("north", "norms"), ("south", "rms")):
+        site = IBCL(
+            networks.linear(2), priors=[1.0], pooling="wasserstein", d=0.1, distance=distance
+        )
+        site.learn(x, x[:, 0] > 0, task=name)
+        site.save(tmp_path / name)
+        sites.append(load(tmp_path / name))
+    assert [site.knowledge.distance for site in sites] == ["norms", "rms"]
+    with pytest.raises(ValueError, match="distance differs"):
+        merge(*sites)

@@ -82,6 +82,7 @@ def test_every_setting_says_what_it_means_and_has_a_default_within_its_bounds():
 WRONG: dict[str, list[Any]] = {
     "priors": [[], [0.0], [-1.0], [math.nan], [math.inf], [1.0, -2.0]],
     "d": [-0.1, math.inf, math.nan],
+    "distance": ["nobody", ""],
     "alpha": [0.0, 1.0, -1.0, 2.0, math.nan],
     "seed": [2**64, -(2**63) - 1],
     "width": [0, -3],

@@ -108,6 +108,7 @@ def settings(state: State) -> dict[str, Any]:
         "priors": len(knowledge.priors),
         "tasks": "independent" if knowledge.independent else "each learnt from the one before",
         "d": knowledge.d,
+        "distance": knowledge.distance,
         "alpha": settled.alpha,
         "seed": settled.seed,
     }

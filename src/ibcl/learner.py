@@ -97,7 +97,9 @@ class IBCL:
         ``"routed"`` (the most accurate), ``"evidence"``, ``"wasserstein"`` (the paper's) or
         ``"mixture"``; or a rule with settings of its own, such as `RoutedEvidence`.
     d
-        The distance threshold: posteriors within it (W2/√D) of a stored one are not stored again.
+        The distance threshold: posteriors within it of a stored one are not stored again.
+    distance
+        What d is compared with: ``"rms"``, W2/√D, or ``"norms"``, (‖Δμ‖ + ‖Δσ‖)/D.
     alpha
         The highest density region has the credibility 1 − alpha: that mass of q_w.
     seed
@@ -163,6 +165,7 @@ class IBCL:
         autosave: str | PathLike[str] | None = None,
         encoder: Encoder | None = None,
         memory: str | int | None = None,
+        distance: str = "rms",
         device: str | torch.device | None = None,
         continual: bool | None = None,
     ) -> None:
@@ -186,6 +189,7 @@ class IBCL:
             task_incremental=task_incremental,
             calibration=calibration,
             memory=memory,
+            distance=distance,
             expert=None if expert is None else as_expert(expert),
         )
         if pooling is not None:

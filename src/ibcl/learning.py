@@ -109,7 +109,12 @@ def calibration_of(state: State, features: Tensor, y: Tensor) -> Calibration:
 def empty_knowledge(settings: Settings, network: FlatNetwork) -> KnowledgeBase:
     """Return a knowledge base of no tasks; what is open is settled with the first."""
     priors = as_priors(settings.priors or (1.0,), network)
-    return KnowledgeBase(priors, settings.d or 0.0, independent=bool(settings.independent))
+    return KnowledgeBase(
+        priors,
+        settings.d or 0.0,
+        independent=bool(settings.independent),
+        distance=settings.distance,
+    )
 
 
 def infer(

@@ -93,6 +93,7 @@ def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
             "likelihood": (a.state.settings.likelihood, b.state.settings.likelihood),
             "pooling": (a.state.rule, b.state.rule),
             "d": (a.knowledge.d, b.knowledge.d),
+            "distance": (a.knowledge.distance, b.knowledge.distance),
             "independent": (a.knowledge.independent, b.knowledge.independent),
         }
     for name, (ours, theirs) in settings.items():

@@ -109,7 +109,7 @@ class Settings:
         None,
         "The m priors: standard deviations of Gaussians around zero (of a trained module, "
         "around its weights), or Gaussians.",
-        left_open="by the first task's evidence",
+        left_open="each task's own, by its evidence",
         check=lambda value: isinstance(value, Iterable) and not isinstance(value, str),
         expected="a list of standard deviations or Gaussians, such as [2.5]",
         option=str,
@@ -194,6 +194,15 @@ class Settings:
         option=str,
     )
 
+    distance: str = declare(
+        "rms",
+        "What the threshold d is compared with: 'rms', W2/√D, the root-mean-square move of a "
+        "parameter; or 'norms', (‖Δμ‖ + ‖Δσ‖)/D, as the public code of the paper's authors has it.",
+        check=lambda value: value in ("rms", "norms"),
+        expected="'rms' or 'norms'",
+        option=str,
+    )
+
     expert: Any = declare(
         None,
         "What answers for a task in place of its head: an estimator of scikit-learn, an "
@@ -246,7 +255,7 @@ class TableSettings(Settings):
     noise: float | None = declare(
         None,
         "Standard deviation of a regression's noise, in units of the target.",
-        left_open="by the first task's marginal likelihood",
+        left_open="each task's own, by its marginal likelihood",
         check=_between(0, math.inf),
         expected="positive",
         option=float,

@@ -57,6 +57,7 @@ def settings_of(learner: ibcl.IBCL) -> dict[str, Any]:
         "pooling": _name(learner.pooling),
         "priors": _prior_stds(knowledge),
         "d": knowledge.d,
+        "distance": knowledge.distance,
         "alpha": learner.alpha,
         "epochs": getattr(learner.inference, "epochs", None),
         "likelihood": getattr(learner.likelihood, "name", learner.likelihood),

@@ -247,6 +247,7 @@ def _create(
         inference=_inference(given, network),
         pooling=given.get("pooling"),
         d=given.get("d"),
+        distance=given.get("distance", "rms"),
         alpha=given.get("alpha", 0.01),
         seed=given.get("seed", 0),
         likelihood=in_scaled_units(likelihood, schema.scale),

@@ -10,6 +10,7 @@ def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
     from ibcl import cards
     from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit, table
+    from ibcl.knowledge import DISTANCES
     from ibcl.store import size
 
     learner = load(knowledge_base)
@@ -45,7 +46,7 @@ def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
                 "samples",
                 "batch updates",
                 "pointers",
-                "distance to nearest stored (W2/√D)",
+                f"distance to nearest stored, {DISTANCES[knowledge.distance].symbol}",
                 "posteriors stored",
                 "bytes",
             ),

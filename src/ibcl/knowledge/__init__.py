@@ -1,11 +1,14 @@
 """What is known of the tasks learnt so far, and its revision without any data."""
 
 from ibcl.knowledge.base import EvidenceWarning, Growth, KnowledgeBase, TaskRecord, scaled
+from ibcl.knowledge.distances import DISTANCES, Distance, distance_named
 from ibcl.knowledge.parts import PARTS, Part, Parts, register_part
 from ibcl.knowledge.revision import adopted, forget, merged, rebase, replace_task, same_gaussians
 
 __all__ = [
+    "DISTANCES",
     "PARTS",
+    "Distance",
     "EvidenceWarning",
     "Growth",
     "KnowledgeBase",
@@ -13,6 +16,7 @@ __all__ = [
     "Parts",
     "TaskRecord",
     "adopted",
+    "distance_named",
     "forget",
     "merged",
     "rebase",

@@ -5,8 +5,7 @@ per task: which stored posterior stands for each of its m extremes, and which pr
 from. A new posterior that lies within the threshold d of a stored one is not stored: its record
 points to the nearest stored posterior, which is then also the next task's prior.
 
-Distances are 2-Wasserstein distances per parameter, W2/√D: the root-mean-square move of a
-parameter, so that one threshold means the same for small and large networks.
+What d is compared with is one of `ibcl.knowledge.distances`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from ibcl.deprecation import independent_from
 from ibcl.gaussians import DiagonalGaussian, Gaussian, NaturalParameters, linear_combination
+from ibcl.knowledge.distances import RMS, distance_named
 from ibcl.knowledge.parts import Parts
 from ibcl.names import check_name
 from ibcl.routing.moments import Moments
@@ -44,7 +44,7 @@ class TaskRecord:
     pointers: tuple[bool, ...]
     """True where a posterior stored earlier stands in for the learnt one."""
     distances: tuple[float | None, ...]
-    """W2/√D from each learnt posterior to the nearest one stored before; None where not needed."""
+    """From each learnt posterior to the nearest one stored before; None where not needed."""
     samples: int = 0
     updates: int = 0
     scale: float | None = None
@@ -60,10 +60,11 @@ class Growth(NamedTuple):
     learnt: int
     stored: int
     nbytes: int
+    """All bytes kept of the tasks so far."""
     distances: tuple[float | None, ...]
-    """W2/√D to the nearest posterior stored before."""
-    wasserstein: tuple[float | None, ...]
-    """The same distances as plain W2."""
+    """To the nearest posterior stored before."""
+    undivided: tuple[float | None, ...]
+    """The same distances before they are divided by a number of parameters: plain W2 of "rms"."""
 
 
 def scaled(prior: Gaussian, scale: float | None) -> Gaussian:
@@ -90,9 +91,11 @@ class KnowledgeBase:
     priors
         The m initial priors, ex[Q₀].
     d
-        Distance threshold of Algorithm 1, compared with W2/√D; 0 stores every posterior.
+        Distance threshold of Algorithm 1; 0 stores every posterior.
     independent
         True learns every task from the initial priors, False from the previous task's posteriors.
+    distance
+        Name of what d is compared with: ``"rms"``, W2/√D, or ``"norms"``, (‖Δμ‖ + ‖Δσ‖)/D.
 
     Examples
     --------
@@ -114,6 +117,7 @@ class KnowledgeBase:
         *,
         independent: bool | None = None,
         continual: bool | None = None,
+        distance: str = RMS,
     ) -> None:
         if not priors:
             raise ValueError("A knowledge base needs at least one prior.")
@@ -125,6 +129,8 @@ class KnowledgeBase:
             )
         self.priors = tuple(priors)
         self.d = float(d)
+        distance_named(distance)
+        self.distance = distance
         self.independent = bool(independent_from(continual, independent))
         self.stored: tuple[Gaussian, ...] = ()
         self.records: tuple[TaskRecord, ...] = ()
@@ -135,11 +141,17 @@ class KnowledgeBase:
 
     def __copy__(self) -> KnowledgeBase:
         """Return another knowledge base that knows the same; adding to it leaves this one alone."""
-        other = KnowledgeBase(self.priors, self.d, independent=self.independent)
+        other = self.empty()
         other.restore(self.stored, self.records, self.moments, self.parts)
         # Evidence of the tasks both know is the same, and costly enough to keep.
         other.factors.update(self.factors)
         return other
+
+    def empty(self) -> KnowledgeBase:
+        """Return a knowledge base of the same settings that knows no task."""
+        return KnowledgeBase(
+            self.priors, self.d, independent=self.independent, distance=self.distance
+        )
 
     def __repr__(self) -> str:
         return (
@@ -160,9 +172,14 @@ class KnowledgeBase:
     @property
     def nbytes(self) -> int:
         """Bytes of the stored posteriors, of moments and of all other parts."""
-        moments = sum(kept.nbytes for kept in self.moments if kept is not None)
-        parts = sum(part.nbytes for kept in self.parts for part in kept.values())
-        return moments + parts + sum(posterior.nbytes for posterior in self.stored)
+        kept = sum(self._kept_bytes(number) for number in range(len(self.records)))
+        return kept + sum(posterior.nbytes for posterior in self.stored)
+
+    def _kept_bytes(self, number: int) -> int:
+        """Bytes that a task keeps beside its posteriors."""
+        moments = self.moments[number]
+        own = 0 if moments is None else moments.nbytes
+        return own + sum(part.nbytes for part in self.parts[number].values())
 
     def record(self, task: str) -> TaskRecord:
         """Return the record of a task."""
@@ -194,9 +211,9 @@ class KnowledgeBase:
         return tuple(self.stored[index] for index in self.records[-1].posteriors)
 
     def nearest(self, posterior: Gaussian, among: int | None = None) -> tuple[int, float] | None:
-        """Position of and distance W2/√D to the nearest stored posterior; None if none is stored.
+        """Position of and distance to the nearest stored posterior; None if none is stored.
 
-        The distance of the means bounds W2 from below, which spares most of the costly distances
+        The distance of the means bounds it from below, which spares most of the costly distances
         between dense Gaussians.
 
         Parameters
@@ -204,16 +221,16 @@ class KnowledgeBase:
         among
             Look only at so many posteriors, the first ones stored.
         """
-        stored = self.stored[:among]
+        stored, distance = self.stored[:among], distance_named(self.distance)
         bounds = [float((posterior.mean.double() - q.mean.double()).norm()) for q in stored]
         best: tuple[int, float] | None = None
         for index in sorted(range(len(bounds)), key=bounds.__getitem__):
             if best is not None and bounds[index] >= best[1]:
                 break
-            distance = posterior.wasserstein(stored[index])
-            if best is None or distance < best[1]:
-                best = (index, distance)
-        return best and (best[0], best[1] / math.sqrt(self.dimension))
+            found = distance.of(posterior, stored[index])
+            if best is None or found < best[1]:
+                best = (index, found)
+        return best and (best[0], best[1] / distance.unit(self.dimension))
 
     def add(
         self,
@@ -342,22 +359,24 @@ class KnowledgeBase:
     def report(self) -> list[Growth]:
         """Return the size of the knowledge base after every task (the buffer-growth figure)."""
         rows = []
-        scale = math.sqrt(self.dimension)
+        unit = distance_named(self.distance).unit(self.dimension)
         seen: set[int] = set()
+        kept = 0
         for number, record in enumerate(self.records, start=1):
             distances = record.distances
             if None in distances and seen:
                 found = [self.nearest(self.stored[i], len(seen)) for i in record.posteriors]
                 distances = tuple(None if near is None else near[1] for near in found)
             seen.update(record.posteriors)
+            kept += self._kept_bytes(number - 1)
             rows.append(
                 Growth(
                     record.name,
                     number * len(self.priors),
                     len(seen),
-                    sum(self.stored[index].nbytes for index in seen),
+                    kept + sum(self.stored[index].nbytes for index in seen),
                     distances,
-                    tuple(None if x is None else x * scale for x in distances),
+                    tuple(None if x is None else x * unit for x in distances),
                 )
             )
         return rows

@@ -240,7 +240,7 @@ def _with_distances(
     start: int,
 ) -> tuple[TaskRecord, ...]:
     """Measure again how far each later posterior is from those stored before it, where known."""
-    measured = KnowledgeBase(knowledge.priors, knowledge.d, independent=knowledge.independent)
+    measured = knowledge.empty()
     measured.restore(stored, ())
     result = []
     before = 0
@@ -315,7 +315,7 @@ def merged(
         )
         for record in second.records
     ]
-    knowledge = KnowledgeBase(first.priors, first.d, independent=first.independent)
+    knowledge = first.empty()
     knowledge.restore(
         (*first.stored, *moved),
         (*first.records, *following),

@@ -57,6 +57,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
     preference: Any = field(default=None, kw_only=True)
     independent: bool | None = setting("independent")
     d: float | None = setting("d")
+    distance: str = setting("distance")
     memory: str | int | None = setting("memory")
     alpha: float = setting("alpha")
     calibration: float | None = setting("calibration")
@@ -201,6 +202,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             likelihood=likelihood,
             independent=independent_from(self.continual, self.independent),
             calibration=self.calibration,
+            distance=self.distance,
             memory=self.memory,
             expert=self.expert,
             encoder=schema,

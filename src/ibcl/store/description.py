@@ -117,6 +117,7 @@ def describe(
             pooling=None if rule is None else rule.name,
             pooling_settings={} if rule is None else rule.settings(),
             d=float(knowledge.d) if learnt or given.d is not None else None,
+            distance=knowledge.distance,
             alpha=float(settings.alpha),
             seed=int(settings.seed),
             independent=knowledge.independent if learnt else given.independent,

@@ -474,6 +474,7 @@ def _rebuild(
             manifest.task_incremental,
             manifest.calibration,
             expert=restore_expert(manifest.expert),
+            distance=manifest.distance,
         )
         knowledge = empty_knowledge(settings, flat)
         for task in manifest.tasks:

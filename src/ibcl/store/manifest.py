@@ -164,6 +164,8 @@ class Manifest(Entry):
     pooling: Word | None
     pooling_settings: Settings = Field(default_factory=dict)
     d: Annotated[float, Field(ge=0)] | None
+    distance: Word = "rms"
+    """Name of what d is compared with."""
     alpha: Annotated[float, Field(gt=0, lt=1)]
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)]
     independent: bool | None

@@ -53,7 +53,7 @@ class IBCLMethod:
         Save the knowledge base this way after every task and go on with what was loaded again
         (`ibcl.IBCL.save`); the bytes counted are then those of its files. Without it nothing is
         saved, and bytes are those in memory.
-    d, alpha, independent, likelihood, seed
+    d, distance, alpha, independent, likelihood, seed
         As in `ibcl.IBCL`.
     """
 
@@ -69,6 +69,7 @@ class IBCLMethod:
         pooling: str | PoolingRule | None = None,
         storage: str | None = None,
         d: float | None = 0.012,
+        distance: str = "rms",
         alpha: float = 0.01,
         independent: bool | None = False,
         likelihood: str | Likelihood = "auto",
@@ -82,6 +83,7 @@ class IBCLMethod:
             inference=inference,
             pooling=pooling or self.pooling,
             d=d,
+            distance=distance,
             alpha=alpha,
             seed=at_least("seed", seed, 0),
             likelihood=likelihood,

@@ -140,6 +140,19 @@ register(
 
 register(Registration("ibcl", "IBCL (paper)", IBCLWasserstein, OURS, MLP, 10.0, _PAPER, BAYES))
 
+register(
+    Registration(
+        "ibcl_norms",
+        "IBCL (paper), d on its authors' scale",
+        IBCLWasserstein,
+        OURS,
+        MLP,
+        10.0,
+        {**_PAPER, "distance": "norms"},
+        BAYES,
+    )
+)
+
 register(Registration("ibcl_mixture", "IBCL, mixture", IBCLMixture, OURS, MLP, 10.0, _PAPER, BAYES))
 
 register(
