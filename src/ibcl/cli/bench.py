@@ -84,8 +84,8 @@ def bench(
     uniform_baseline: Annotated[
         bool,
         typer.Option(
-            help="Also run every method with the uniform preference for everybody, which shows "
-            "what a preference is worth."
+            help="Also answer everybody with the uniform preference's model, which shows what a "
+            "preference is worth."
         ),
     ] = True,
     rows: Annotated[
@@ -130,8 +130,7 @@ def bench(
         memory,
         backbone,
         preferences,
-        Protocol(samples=samples, evaluate_after=evaluate_after),
-        uniform_baseline,
+        Protocol(samples=samples, evaluate_after=evaluate_after, uniform_baseline=uniform_baseline),
     )
     run_with_progress(cells, output, make_engine(engine, processes), run_log(log))
     Console().print(summary_table(read_runs(output)))

@@ -1,5 +1,7 @@
 """Intervals over seeds and test examples: they hold what they say, and pair what can be paired."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +9,7 @@ import pytest
 from ibcl.experiments import benchmarks
 from ibcl.experiments.evaluation import bootstrap, metrics
 from ibcl.experiments.evaluation.contenders import contender
-from ibcl.experiments.evaluation.protocol import Protocol, run
-from ibcl.experiments.evaluation.runs import UNIFORM_BASELINE
+from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE, Protocol, run
 
 
 def made_up(right, method="a", seed=0, test_set="one", label="", metric="accuracy", labels=None):
@@ -90,22 +91,33 @@ def test_values_are_those_of_the_metrics():
 
 def test_a_preference_is_worth_what_it_adds_to_the_uniform_one():
     digits = benchmarks.load("digits")
-    tables = []
-    for answered_by, label in (("own", ""), ("uniform", UNIFORM_BASELINE)):
-        protocol = Protocol(
-            family="vertices", samples=0, tasks=3, evaluate_after="last", answered_by=answered_by
-        )
-        for name in ("streaming_lda", "fine_tuning"):
-            tables.append(run(contender(name), digits, protocol=protocol).assign(label=label))
-    table = pd.concat(tables)
-    found = bootstrap.worth_of_preference(table, UNIFORM_BASELINE).set_index("method")
+    protocol = Protocol(
+        family="vertices", samples=0, tasks=3, evaluate_after="last", uniform_baseline=True
+    )
+    names = ("streaming_lda", "fine_tuning", "routed")
+    tables = [run(contender(name), digits, protocol=protocol) for name in names]
+    found = bootstrap.worth_of_preference(pd.concat(tables), UNIFORM_BASELINE).set_index("method")
     # One model for all is not changed by a preference.
     assert found.loc["fine_tuning", ["value", "low", "high"]].tolist() == [0.0, 0.0, 0.0]
-    own, uniform = (
+    uniform = tables[0][tables[0]["label"] == UNIFORM_BASELINE]
+    own = tables[0][tables[0]["label"] == ""]
+    by_hand = (
         metrics.at_last_task(metrics.average_per_task(part))["value"].item()
-        for part in (tables[0], tables[2])
+        for part in (own, uniform)
     )
-    assert found.loc["streaming_lda", "value"] == pytest.approx(own - uniform)
-    # The uniform preference has one model, whoever asks.
-    alike = tables[2].groupby("task_tested")["accuracy"].nunique()
-    assert (alike == 1).all()
+    assert found.loc["streaming_lda", "value"] == pytest.approx(next(by_hand) - next(by_hand))
+    # The uniform preference has one model, whoever asks, and is scored with their own weights.
+    assert (uniform.groupby("task_tested")["accuracy"].nunique() == 1).all()
+    assert uniform["weight"].tolist() == own["weight"].tolist()
+
+
+@pytest.mark.parametrize("name", ["routed", "class_gaussians", "oracle", "gem"])
+def test_asking_for_the_uniform_preference_too_changes_nobodys_own_answer(name):
+    digits = benchmarks.load("digits")
+    protocol = Protocol(samples=0, tasks=2, evaluate_after="last")
+    alone = run(contender(name, "digits"), digits, protocol=protocol)
+    beside = run(
+        contender(name, "digits"), digits, protocol=replace(protocol, uniform_baseline=True)
+    )
+    own = beside[beside["label"] == ""].reset_index(drop=True)
+    assert own["right"].tolist() == alone["right"].tolist()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ibcl.experiments.evaluation import bootstrap, metrics, overhead
-from ibcl.experiments.evaluation.runs import UNIFORM_BASELINE
+from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE
 from ibcl.experiments.evaluation.titles import (
     benchmark_title,
     group_of,

@@ -10,6 +10,7 @@ A row of the table is one preference's model on one task's test data:
 ===================== ==========================================================================
 column                meaning
 ===================== ==========================================================================
+label                 empty, or `UNIFORM_BASELINE`; ablations have others
 benchmark, backbone   what was learnt
 metric                the column the benchmark prefers
 method, memory, seed  who learnt it; memory is 0 for contenders without one
@@ -71,8 +72,8 @@ from ibcl.uncertainty import expected_calibration_error
 # Probabilities that count as none in the log loss; one such mistake costs 14.
 _SMALLEST = 1e-6
 
-OWN, UNIFORM = "own", "uniform"
-"""Whose model answers a preference: its own, or the uniform preference's for everybody."""
+UNIFORM_BASELINE = "uniform preference"
+"""Label of rows in which everybody is answered by the uniform preference's model."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,9 @@ class Protocol:
         fraction of it.
     order
         Number of a random order of the tasks; 0 is the benchmark's own.
-    answered_by
-        ``"own"``: every preference is answered by its own model. ``"uniform"``: all of them by the
-        model of the uniform preference, and scored with their own weights, which shows what a
-        preference is worth.
+    uniform_baseline
+        Whether all preferences are also answered by the model of the uniform one, and scored with
+        their own weights, in rows labelled `UNIFORM_BASELINE`: what a preference is worth.
     inverted
         Draw from per-coordinate intervals of mass α instead of from the highest density region; see
         `ibcl.experiments.evaluation.model_selections.draw_inverted`.
@@ -116,7 +116,7 @@ class Protocol:
     order: int = 0
     inverted: bool = False
     evaluate_after: str = "every"
-    answered_by: str = OWN
+    uniform_baseline: bool = False
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -127,11 +127,6 @@ class Protocol:
             raise ValueError(
                 f"Models are evaluated after 'every' task or the 'last', not "
                 f"{self.evaluate_after!r}."
-            )
-        if self.answered_by not in (OWN, UNIFORM):
-            raise ValueError(
-                f"A preference is answered by its {OWN!r} model or by the {UNIFORM!r} "
-                f"preference's, not {self.answered_by!r}."
             )
         if self.preferences < 1 or self.samples < 0 or (self.tasks is not None and self.tasks < 1):
             raise ValueError("A protocol needs at least one preference and one task.")
@@ -207,7 +202,7 @@ def run(
             seconds += time.process_time() - begin
             continue
         weights = protocol.preferences_at(seen, seed)
-        asked = weights if protocol.answered_by == OWN else np.full((1, seen), 1 / seen)
+        asked = np.vstack([weights, np.full((1, seen), 1 / seen)][: 1 + protocol.uniform_baseline])
         method.learn(task.name, _task_data(task.train, features), None, asked)
         method.predict_logits(torch.zeros(1, features.width(benchmark.features)))
         spent = time.process_time() - begin
@@ -225,16 +220,17 @@ def run(
         tests = [earlier.parts()[protocol.part] for earlier in tasks[:seen]]
         validations = [earlier.validation for earlier in tasks[:seen]]
         among_all = class_accuracies(method, tests, features, len(asked))
-        for selection in selections(method, tests, validations, features, asked, protocol):
-            keep = seen == len(tasks) and selection.name == "mean"
+        for selection in selections(method, tests, validations, features, weights, protocol):
+            mean = selection.name == "mean"
+            keep = seen == len(tasks) and mean
             for j, (test, probabilities) in enumerate(
                 zip(tests, selection.probabilities, strict=True)
             ):
-                for k in range(len(weights)):
-                    answered = k if protocol.answered_by == OWN else 0
+                for label, k, answered in answers_asked(weights, protocol, mean):
                     model = probabilities[answered]
                     rows.append(
-                        constants
+                        {"label": label}
+                        | constants
                         | {"task_seen": seen, "preference": k, "task_tested": j + 1}
                         | {"selection": selection.name, "weight": weights[k, j]}
                         | scores(model, test.y)
@@ -243,6 +239,17 @@ def run(
                         | cost
                     )
     return pd.DataFrame(rows)
+
+
+def answers_asked(
+    weights: NDArray[np.float64], protocol: Protocol, mean: bool
+) -> Iterator[tuple[str, int, int]]:
+    """Yield label, preference and number of the model that answers it; the uniform one is last."""
+    for k in range(len(weights)):
+        yield "", k, k
+    if protocol.uniform_baseline and mean:
+        for k in range(len(weights)):
+            yield UNIFORM_BASELINE, k, len(weights)
 
 
 def _learn_unasked(method: Method, task: str, data: TaskData, seen: int) -> None:
@@ -289,7 +296,7 @@ def selections(
     if protocol.samples and isinstance(method, IBCLMethod):
         held_out = Inputs(validations, features)
         yield from sampled_selections(
-            method.models(),
+            method.models()[: len(weights)],
             weights,
             [
                 (inputs.x, inputs.split, [test.y for test in tests]),

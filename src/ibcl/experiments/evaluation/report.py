@@ -27,7 +27,8 @@ from ibcl.experiments.evaluation.comparison_tables import (
     worth_table,
 )
 from ibcl.experiments.evaluation.findings import findings
-from ibcl.experiments.evaluation.runs import UNIFORM_BASELINE, environment
+from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE
+from ibcl.experiments.evaluation.runs import environment
 from ibcl.experiments.evaluation.study_tables import study_tables
 from ibcl.experiments.evaluation.style import PLOTLY_DASHES, PLOTLY_SYMBOLS
 from ibcl.experiments.evaluation.titles import benchmark_title, title

@@ -11,7 +11,7 @@ import json
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
 from io import BytesIO
@@ -28,12 +28,9 @@ from ibcl.experiments.evaluation import result_files
 from ibcl.experiments.evaluation.code_version import code_version
 from ibcl.experiments.evaluation.contenders import Contender, contender
 from ibcl.experiments.evaluation.metrics import average_per_task
-from ibcl.experiments.evaluation.protocol import UNIFORM, Protocol, run
+from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.progress import progress_bar
 from ibcl.run_logs import RunLog
-
-UNIFORM_BASELINE = "uniform preference"
-"""Label of runs in which everybody is answered by the uniform preference's model."""
 
 STUDIES_MODULE = "ibcl.experiments.evaluation.studies"
 
@@ -111,14 +108,11 @@ def cells_of(
     backbone: str | None = None,
     families: Sequence[str] | None = None,
     protocol: Protocol | None = None,
-    uniform_baseline: bool = False,
 ) -> list[Cell]:
     """List the cells of a comparison; contenders without a memory run once whatever the memories.
 
     Sizes of memory and families of preferences are the benchmark's own where none are given. The
-    backbone is for benchmarks that use one; the others keep their own features. With the uniform
-    baseline every contender runs once more, answering everybody with the uniform preference's
-    model, under the label `UNIFORM_BASELINE`.
+    backbone is for benchmarks that use one; the others keep their own features.
 
     Examples
     --------
@@ -139,10 +133,6 @@ def cells_of(
                         who = contender(name, benchmark, memory)
                         asked = Protocol(**{**base, "family": family})
                         found.append(Cell(benchmark, who, seed, asked, memory, image))
-                        if uniform_baseline:
-                            alike = replace(asked, answered_by=UNIFORM, samples=0)
-                            label = UNIFORM_BASELINE
-                            found.append(Cell(benchmark, who, seed, alike, memory, image, label))
     return found
 
 
@@ -209,7 +199,8 @@ def run_cell(folder: Path, cell: Cell) -> str:
         table = table.assign(benchmark=benchmark.name, method=cell.contender.name, seed=cell.seed)
     else:
         table = run(cell.contender, benchmark, cell.seed, cell.memory, cell.protocol)
-    table.insert(0, "label", cell.label)
+    if cell.label or cell.study:
+        table = table.assign(label=cell.label)
     table["settings"], table["data"] = cell.digest, cell.data
     result_files.write_bytes(folder / cell.file, table.to_parquet(index=False))
     return cell.name
@@ -269,7 +260,8 @@ def run_with_progress(
 
 def log_accuracies(cell: Cell, folder: Path, log: RunLog) -> None:
     """Tell a log the average per-task accuracy after every task, by the selection of models."""
-    found = average_per_task(read_part(folder / cell.file))
+    table = read_part(folder / cell.file)
+    found = average_per_task(table[table["label"] == cell.label])
     for task in sorted(found["task"].unique().tolist()):
         rows = found[found["task"] == task]
         values = zip(rows["selection"], rows["value"].tolist(), strict=True)
