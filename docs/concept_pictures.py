@@ -91,7 +91,7 @@ def draw_preference() -> Figure:
 
 
 def draw_knowledge_base() -> Figure:
-    """What is kept: a posterior a task, around which the credal set is spanned."""
+    """What is kept: a posterior per task, around which the credal set is spanned."""
     figure, axis = plt.subplots(figsize=(4.4, 3))
     knowledge = learnt().knowledge
     means = np.array([q.mean[:2].numpy() for q in knowledge.stored])

@@ -3,7 +3,7 @@ Two tasks, and any model between them
 =====================================
 
 Two tasks in the plane: each has its own place and its own rule. They are learnt one after the
-other; then a *preference*, one weight a task, becomes a model at once, with no data and no
+other; then a *preference*, one weight per task, becomes a model at once, with no data and no
 training.
 """
 

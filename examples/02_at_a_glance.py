@@ -6,9 +6,9 @@ Five tasks on handwritten digits, each asking whether a digit is even or odd. Th
 thirty balances between them. Three ways to serve them, all with the same linear head and the same
 inference:
 
-* *one head*: the tasks' evidence pooled into one parameter vector a preference;
+* *one head*: the tasks' evidence pooled into one parameter vector per preference;
 * *retrained*: all data of all tasks kept, and the head learnt anew for every preference;
-* *routed evidence*: one head a task, supported by the others, and a gate that recognises tasks.
+* *routed evidence*: one head per task, supported by the others, and a gate that recognises tasks.
 """
 
 # %%

@@ -254,7 +254,7 @@ def test_the_same_seed_gives_the_same_bytes():
         (lambda k: k.learn(X[:0], TASKS["first"][:0], task="b"), "no samples"),
         (lambda k: k.learn(X, ["x"] * 240, task="b"), "must be numbers"),
         (lambda k: k.learn(X, None, task="b"), "y is missing"),
-        (lambda k: k.learn(X[:, 0], TASKS["first"], task="b"), "one row a sample"),
+        (lambda k: k.learn(X[:, 0], TASKS["first"], task="b"), "one row per sample"),
         (lambda k: k.learn([["a"]], [1], task="b"), "numbers"),
         (lambda k: k.learn(X, TASKS["first"], task="a"), "learnt already"),
         (lambda k: k.model([0.5, 0.5]), "1 tasks|there are 1"),

@@ -97,7 +97,7 @@ def test_far_means_do_not_cost_digits():
     [
         (lambda q: Mixture([0.5, 0.6], [q, q]), "sum to 1"),
         (lambda q: Mixture([1.5, -0.5], [q, q]), "non-negative"),
-        (lambda _: Mixture([1.0], []), "one weight a component"),
+        (lambda _: Mixture([1.0], []), "one weight per component"),
         (lambda q: Mixture([0.5, 0.5], [q, random_gaussian("dense", 3, 0)]), "dimensions"),
         (lambda _: Mixture([1.0], [5]), "components are Gaussians, not int"),
     ],

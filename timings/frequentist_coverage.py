@@ -98,7 +98,7 @@ def main() -> None:
         "fixed at one": lambda _: np.ones(INPUTS + 1),
         "fixed at three": lambda _: np.full(INPUTS + 1, 3.0),
     }
-    print(f"{SAMPLES} samples a task, {arguments.repetitions} repetitions, seed {arguments.seed}")
+    print(f"{SAMPLES} samples per task, {arguments.repetitions} repetitions, seed {arguments.seed}")
     print(f"{'model':16} {'truth':21} tasks  1 - alpha  covered")
     for kind in LIKELIHOODS:
         for name, truth in fixed.items():

@@ -147,16 +147,16 @@ def users(folder: Path, number: int) -> Path:
 
 def scoring(folder: Path) -> None:
     """Predictions a second and core, to Parquet, of the loop in one process and of Ray."""
-    command = ("score", folder / "kb", folder / "rows.parquet", "--users")
+    command = ("predict", folder / "kb", folder / "rows.parquet", "--preferences")
     steady: list[float] = []
 
     def loop(file: Path) -> Cost:
-        found = cost(*command, file, "--out", folder / "loop.parquet")
+        found = cost(*command, file, "--output", folder / "loop.parquet")
         (folder / "loop.parquet").unlink()
         return found
 
     def on_ray(file: Path) -> Cost:
-        found = cost(*command, file, "--out", folder / "ray.parquet", "--engine", "ray")
+        found = cost(*command, file, "--output", folder / "ray.parquet", "--engine", "ray")
         parts = sorted(p.stat().st_mtime for p in (folder / "ray.parquet").iterdir())
         if len(parts) > 1:
             steady.append((parts[-1] - parts[0]) * len(parts) / (len(parts) - 1))

@@ -170,7 +170,7 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
 def growth(factor: str, sizes: tuple[int, ...]) -> dict[str, object]:
     """Measure one factor at all its sizes, everything else as it is by default."""
     base = Size()
-    # As many rows a task and a class whatever their number, so that one factor varies at a time.
+    # As many rows per task and class whatever their number, so that one factor varies at a time.
     scaled = {"tasks": base.rows // base.tasks, "columns": 0, "classes": 0, "users": 0, "rows": 0}
     points = []
     for value in sizes:

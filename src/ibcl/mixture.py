@@ -28,7 +28,7 @@ class Mixture(Distribution):
         probabilities = torch.as_tensor(np.asarray(weights, dtype=np.float64))
         if probabilities.shape != (len(components),) or not components:
             raise ValueError(
-                f"A mixture needs one weight a component, not {probabilities.numel()} weights "
+                f"A mixture needs one weight per component, not {probabilities.numel()} weights "
                 f"for {len(components)} components."
             )
         for component in components:

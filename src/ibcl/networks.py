@@ -256,7 +256,7 @@ class LinearHead(NamedTuple):
 
     @property
     def positions(self) -> Tensor:
-        """Positions in θ = (weight, bias) of each output's own parameters, one row an output.
+        """Positions in θ = (weight, bias) of each output's own parameters, one row per output.
 
         The last column is the bias, where there is one.
         """

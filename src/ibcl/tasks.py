@@ -61,7 +61,7 @@ def as_inputs(x: Any) -> Tensor:
     tensor = _dense_tensor(x) if isinstance(x, Tensor) else _from_array(_real(x, "x"))
     if tensor.ndim < 2:
         raise ValueError(
-            f"x must have one row a sample and at least one column, but its shape is "
+            f"x must have one row per sample and at least one column, but its shape is "
             f"{tuple(tensor.shape)}."
         )
     if tensor.is_complex():
@@ -76,7 +76,7 @@ def as_task(x: Any, y: Any = None, weights: Any = None) -> TaskData:
     Parameters
     ----------
     weights
-        One positive number a sample, how often it counts; left out, every sample counts once.
+        One positive number per sample, how often it counts; left out, every sample counts once.
 
     Examples
     --------

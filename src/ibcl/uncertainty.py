@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Uncertainty(NamedTuple):
-    """Total uncertainty and its two parts, one value a sample.
+    """Total uncertainty and its two parts, one value per sample.
 
     For classification in nats: the entropy of the averaged probabilities, the average entropy
     (aleatoric), and their difference, the mutual information (epistemic). For regression as

@@ -78,7 +78,9 @@ def test_many_users_in_one_pass(succeed, knowledge_base, rain):
     users = pd.DataFrame({"rain": [0.5, 1.0, 0.0], "user": ["01", "2", "x"], "sun": [0.5, 0.0, 1]})
     users.to_csv("users.csv", index=False)
     frame = pd.read_parquet(rain)
-    result = succeed("score", knowledge_base, rain, "--users", "users.csv", "--out", "s.parquet")
+    result = succeed(
+        "predict", knowledge_base, rain, "--preferences", "users.csv", "--output", "s.parquet"
+    )
     assert (result["users"], result["rows"]) == (3, 80)
     scores = pd.read_parquet("s.parquet")
     assert scores["user"].unique().tolist() == ["01", "2", "x"]
@@ -90,7 +92,8 @@ def test_many_users_in_one_pass(succeed, knowledge_base, rain):
         assert own["prediction"].tolist() == model.predict(frame).tolist()
         expected = model.predict_proba(frame)[:, 1]
         assert own["probability_good"].to_numpy() == pytest.approx(expected, abs=1e-5)
-    succeed("predict", knowledge_base, rain, "--preferences", "users.csv", "--output", "p.csv")
+    # The name it had in version 0.2.
+    succeed("score", knowledge_base, rain, "--users", "users.csv", "--out", "p.csv")
     pd.testing.assert_frame_equal(
         pd.read_csv("p.csv", dtype={"user": str}), scores, check_dtype=False
     )
@@ -109,7 +112,7 @@ def test_many_users_and_classes_of_any_kind(succeed, classes, monkeypatch):
     # Blocks of other users, and of fewer, go to the same file.
     monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 3 * 60 * len(classes))
     for name in ("s.csv", "s.parquet"):
-        succeed("score", "kb", "t.parquet", "--users", "users.csv", "--out", name)
+        succeed("predict", "kb", "t.parquet", "--preferences", "users.csv", "--output", name)
     scores = pd.read_parquet("s.parquet")
     assert scores["user"].tolist() == [name for name in "abdc" for _ in range(60)]
     assert scores["row"].tolist() == [*range(1, 61)] * 4
@@ -126,7 +129,7 @@ def test_blocks_do_not_change_the_answers(succeed, knowledge_base, rain, ending,
     frame = pd.read_parquet(rain)
     frame.to_csv("rows.csv", index=False)
     frame.to_parquet("rows.parquet")
-    arguments = ("score", knowledge_base, f"rows.{ending}", "--users", "u.csv", "--out")
+    arguments = ("predict", knowledge_base, f"rows.{ending}", "--preferences", "u.csv", "--output")
     succeed(*arguments, "whole.parquet")
     monkeypatch.setattr(tables.read_blocks, "__defaults__", ((), 7))
     monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 20)
@@ -146,12 +149,12 @@ def test_many_users_of_a_regression_get_values_in_the_targets_units(succeed):
     frame.to_csv("t.csv", index=False)
     succeed("learn", "kb", "t.csv", "--label", "price", "--regression", "--network", "linear")
     pd.DataFrame({"user": ["a"], "t": [1.0]}).to_csv("users.csv", index=False)
-    succeed("score", "kb", "t.csv", "--users", "users.csv", "--out", "s.csv")
+    succeed("predict", "kb", "t.csv", "--preferences", "users.csv", "--output", "s.csv")
     assert pd.read_csv("s.csv")["prediction"].to_numpy() == pytest.approx(frame["price"], rel=1e-3)
 
 
 def test_users_that_make_no_sense(refuse, knowledge_base, rain):
-    score = ("score", knowledge_base, rain, "--out", "s.csv", "--users")
+    score = ("predict", knowledge_base, rain, "--output", "s.csv", "--preferences")
     for columns, words in (
         ({"user": ["a"], "rain": [0.5], "sun": [0.6]}, "sum to 1"),
         ({"user": ["a", "b"], "rain": [0.5, 2.0], "sun": [0.5, -1.0]}, "negative"),
@@ -162,7 +165,6 @@ def test_users_that_make_no_sense(refuse, knowledge_base, rain):
         pd.DataFrame(columns).to_csv("users.csv", index=False)
         assert words in refuse(*score, "users.csv")
     assert not Path("s.csv").exists()
-    assert "--out" in refuse("score", knowledge_base, rain, "--users", "users.csv")
     assert "--label" in refuse("score", knowledge_base, rain)
     arguments = (knowledge_base, rain, "--preferences", "users.csv")
     assert "--output" in refuse("predict", *arguments)

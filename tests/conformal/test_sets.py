@@ -116,7 +116,7 @@ def test_sets_of_many_preferences_have_a_threshold_each() -> None:
 def test_scores_of_the_right_answers() -> None:
     scores = np.arange(24.0).reshape(2, 4, 3)
     assert label_scores(scores, [0, 2, 1, 0]).tolist() == [[0, 5, 7, 9], [12, 17, 19, 21]]
-    with pytest.raises(ValueError, match="one label a sample"):
+    with pytest.raises(ValueError, match="one label per sample"):
         label_scores(scores, [0, 1])
     with pytest.raises(ValueError, match="numbers of the 3 classes"):
         label_scores(scores, [0, 1, 2, 3])

@@ -352,7 +352,7 @@ def test_same_seed_same_result_and_constant_columns_are_harmless(two_tasks):
         ({"priors": [-1.0]}, None, "must be positive"),
         ({"pooling": "median"}, None, "pooling must be one of"),
         ({"width": 0}, None, "width must be a positive whole number"),
-        ({}, ["a", "b"], "one name a sample"),
+        ({}, ["a", "b"], "one name per sample"),
         ({}, "a,b", "name must be text without commas"),
     ],
 )

@@ -176,7 +176,7 @@ class OneColumn(Bernoulli):
         (NoLink(), LABELS, "not finite at every output .* give it a link"),
         (SumOverSamples(), LABELS, "one loss a sample"),
         (Detached(), LABELS, "cannot differentiate"),
-        (FlatMean(), LABELS, "a row of means a sample"),
+        (FlatMean(), LABELS, "a row of means per sample"),
         (OneColumn(), torch.tensor([0.0, 1.0]), "probabilities that sum to 1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Catch a worker that is, at that moment, writing the scores of a piece."""
+"""Catch a worker that is, at that moment, writing the predictions of a piece."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def caught_at_work(root: int, folder: Path, out: str, seconds: float = 120) -> p
         if list(folder.glob(f".{out}-*/part-*")):
             for process in psutil.Process(root).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
-                    if "write_scores" in " ".join(process.cmdline()):
+                    if "write_predictions" in " ".join(process.cmdline()):
                         process.suspend()
                         if _writes(process, out):
                             return process

@@ -1,6 +1,6 @@
 """A cluster of three nodes of this machine that loses one under each of two kinds of work.
 
-Run as a program, with a folder made by `scoring_data`; it prints what came of the work.
+Run as a program, with a folder made by `predicting_data`; it prints what came of the work.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import ray
 from killing import caught_at_work
 from pieces import slow
+from predicting_data import predict
 from ray.cluster_utils import Cluster
-from scoring_data import score
 
 from ibcl.cli import predictions
 from ibcl.engines.ray import RayEngine
@@ -55,7 +55,7 @@ def pieces(cluster: Cluster, node: Any, folder: Path) -> None:
 def scores(cluster: Cluster, node: Any, folder: Path) -> None:
     """Lose a node while its worker writes scores; print whether they are those of one machine."""
     predictions.BLOCK_NUMBERS = 200_000
-    local = score(folder, "one.parquet", users="many")
+    local = predict(folder, "one.parquet", users="many")
     raylet = node.all_processes["raylet"][0].process.pid
 
     def remove() -> None:
@@ -66,7 +66,7 @@ def scores(cluster: Cluster, node: Any, folder: Path) -> None:
 
     remover = threading.Thread(target=remove)
     remover.start()
-    on_ray = score(folder, "three.parquet", "--engine", "ray", users="many")
+    on_ray = predict(folder, "three.parquet", "--engine", "ray", users="many")
     remover.join()
     print("scores", on_ray.to_parquet() == local.to_parquet(), alive(), flush=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from scoring_data import make, run
+from predicting_data import make, run
 
 import ibcl
 from ibcl.cli import generating_pieces

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from predicting_data import make
 from programs import python
-from scoring_data import make
 
 
 @pytest.fixture(scope="module")

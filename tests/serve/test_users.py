@@ -110,8 +110,8 @@ def test_inference_for_nobody_stores_nothing(client):
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ({"labels": ["liked"]}, 409, "one a row"),
-        ({"clicked": [True]}, 409, "one a row"),
+        ({"labels": ["liked"]}, 409, "one per row"),
+        ({"clicked": [True]}, 409, "one per row"),
         ({"labels": ["adored", "not"]}, 409, "adored"),
         ({"rows": [{"year": 1}]}, 422, "lacks the column"),
     ],

@@ -67,7 +67,7 @@ def test_named_classes_keep_their_order_and_are_read_as_what_labels_are():
         (["a", None], "1 missing values, the first in row 2"),
         ([0.5, 1.0], "real numbers"),
         (np.ma.masked_array([0, 1, 0], [False, True, False]), "missing values"),
-        (np.zeros((3, 2)), "one value a row"),
+        (np.zeros((3, 2)), "one value per row"),
         (pd.date_range("2020", periods=3), "holds"),
         ([b"a", b"b"], "bytes"),
     ],
@@ -155,7 +155,7 @@ def test_true_and_one_are_two_classes():
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        ([1.0], "one number a sample"),
+        ([1.0], "one number per sample"),
         ([1.0, -1.0], "not negative"),
         ([1.0, np.nan], "finite"),
         ([0.0, 0.0], "All sample weights are zero"),

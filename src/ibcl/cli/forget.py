@@ -15,7 +15,7 @@ def forget(
     approximation: Approximation = None,
     as_json: Json = False,
 ) -> None:
-    """Forget a task: exact where tasks were learnt apart, refused otherwise."""
+    """Forget a task: exact where tasks are independent, refused otherwise."""
     from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit
 

@@ -18,7 +18,7 @@ def generate(
         Path,
         typer.Option(
             help="File for the model, .safetensors; a folder for several; or .parquet for a file "
-            "of --preferences: one table with a row a model.",
+            "of --preferences: one table with a row per model.",
             show_default=False,
         ),
     ],
@@ -26,7 +26,7 @@ def generate(
     preferences: Annotated[
         Path | None,
         typer.Option(
-            help="A .csv or .parquet file with a column a task and a row a preference.",
+            help="A .csv or .parquet file with a column per task and a row per preference.",
             metavar="FILE",
             show_default=False,
         ),

@@ -21,7 +21,7 @@ def generate_as_table(
     as_json: bool,
     normalise: bool = False,
 ) -> None:
-    """Write one Parquet file with a row a preference: user, weights and the model's own file."""
+    """Write one Parquet file with a row per preference: user, weights and the model's own file."""
     check_output(output, force, inputs=[preferences], endings=[".parquet"])
     learner = load(knowledge_base)
     users = read_users(preferences, learner.tasks, normalise)

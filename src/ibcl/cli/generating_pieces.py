@@ -60,7 +60,7 @@ def is_model(path: Path) -> bool:
 
 
 def model_tables(learner: ibcl.IBCL, users: Users) -> Iterator[pd.DataFrame]:
-    """Yield one row a preference: the user, the weights of all tasks, and the model's file."""
+    """Yield one row per preference: the user, the weights of all tasks, and the model's file."""
     for piece in pieces(len(users.names)):
         yield _table(learner, users, slice(piece["begin"], piece["end"]))
 

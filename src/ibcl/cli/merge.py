@@ -1,4 +1,4 @@
-"""``ibcl merge``: unite two knowledge bases learnt apart."""
+"""``ibcl merge``: unite two knowledge bases of independent tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def merge(
     approximation: Approximation = None,
     as_json: Json = False,
 ) -> None:
-    """Unite two knowledge bases without their data: exact where tasks were learnt apart."""
+    """Unite two knowledge bases without their data: exact where tasks are independent."""
     import ibcl
     from ibcl.cli.knowledge_bases import check_same_tables, load
     from ibcl.cli.output import count, emit

@@ -53,7 +53,7 @@ def workers() -> int:
 
 @lru_cache(maxsize=1)
 def opened(shared: Shared) -> tuple[ibcl.IBCL, Users]:
-    """Open the knowledge base once a process, which outlives the tasks it is given."""
+    """Open the knowledge base once per process, which outlives the tasks it is given."""
     import ray
 
     contents, users = ray.get([shared.contents, shared.users])

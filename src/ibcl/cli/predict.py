@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Force, Json, KnowledgeBaseFolder, Normalise, Samples, TableFile
+from ibcl.cli.options import (
+    EngineName,
+    Force,
+    Json,
+    KnowledgeBaseFolder,
+    Normalise,
+    Samples,
+    TableFile,
+)
 
 _ROWS_SHOWN = 20
 
@@ -27,8 +35,8 @@ def predict(
     preferences: Annotated[
         Path | None,
         typer.Option(
-            help="A .csv or .parquet file of many users' preferences, with a column a task and a "
-            "column 'user'; needs --output.",
+            help="A .csv or .parquet file of many users' preferences, with one column per task and "
+            "a column 'user'; needs --output.",
             metavar="FILE",
             show_default=False,
         ),
@@ -36,7 +44,10 @@ def predict(
     normalise: Normalise = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="A .csv or .parquet file for the predictions; else they are printed."),
+        typer.Option(
+            help="A .csv or .parquet file for the predictions; else they are printed. With "
+            "--engine ray a folder of .parquet files, named .parquet itself."
+        ),
     ] = None,
     samples: Samples = 0,
     bounds: Annotated[
@@ -60,12 +71,13 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    engine: EngineName = "local",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict with the model of a preference, one row a row of the file.
+    """Predict with the model of a preference, one row per row of the file.
 
-    With many preferences, one row a user and row, written block by block.
+    With many users' preferences, one row per user and row, written block by block.
     """
     from ibcl import Preference
     from ibcl.cli.knowledge_bases import load_tabular, text_columns
@@ -73,6 +85,7 @@ def predict(
     from ibcl.cli.predictions import predictions
     from ibcl.cli.streaming import write_predictions_of_many
     from ibcl.cli.tables import check_output, read_table, rows_of, table_writer
+    from ibcl.engines import check_engine
 
     if (preference is None) == (preferences is None):
         raise ValueError("Give either a --preference or a file of --preferences")
@@ -83,10 +96,20 @@ def predict(
             raise ValueError(
                 "--samples, --bounds, --uncertainty and --sets are for a single --preference only"
             )
-        write_predictions_of_many(
-            knowledge_base, file, preferences, output, force, as_json, normalise
-        )
+        kind, _, address = check_engine(engine).partition(":")
+        if kind == "ray":
+            from ibcl.cli.predicting_on_ray import write_predictions_on_ray
+
+            write_predictions_on_ray(
+                knowledge_base, file, preferences, output, force, as_json, address, normalise
+            )
+        else:
+            write_predictions_of_many(
+                knowledge_base, file, preferences, output, force, as_json, normalise
+            )
         return
+    if engine != "local":
+        raise ValueError("--engine only means something with a file of --preferences")
     if output is not None:
         check_output(output, force, inputs=[file])
     learner, schema = load_tabular(knowledge_base)

@@ -72,7 +72,7 @@ def predictions_of_many(
     numbers: int,
     first: int = 1,
 ) -> Iterator[pd.DataFrame]:
-    """Return one row a user and row of the table, in blocks of bounded size.
+    """Return one row per user and row of the table, in blocks of bounded size.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def users_at_once(schema: Schema, rows: int, numbers: int) -> int:
 
 
 def _long_table(schema: Schema, users: pd.Series[Any], first: int, values: Any) -> pd.DataFrame:
-    """Write values of shape (users, rows, columns) as one row a user and row.
+    """Write values of shape (users, rows, columns) as one row per user and row.
 
     A text is written once and referred to by its number, since making millions of them takes far
     longer than predicting.

@@ -14,7 +14,7 @@ from ibcl.tabular import text_of
 
 
 class Users(NamedTuple):
-    """Names of users, and their preferences as a matrix with one row a user."""
+    """Names of users, and their preferences as a matrix with one row per user."""
 
     names: pd.Series[Any]
     preferences: Any

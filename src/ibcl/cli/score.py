@@ -1,15 +1,14 @@
-"""``ibcl score``: how well models predict a labelled table, or a table's scores for many users."""
+"""``ibcl score``: how well models predict a labelled table."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ibcl.cli.options import (
-    EngineName,
-    Force,
     Json,
     KnowledgeBaseFolder,
     Normalise,
@@ -17,6 +16,11 @@ from ibcl.cli.options import (
     Samples,
     TableFile,
 )
+
+# Options of version 0.2 that belong to `predict` now.
+_Old = Annotated[Path | None, typer.Option(hidden=True)]
+_OldName = Annotated[str, typer.Option(hidden=True)]
+_OldFlag = Annotated[bool, typer.Option("--force", hidden=True)]
 
 
 def score(
@@ -27,61 +31,45 @@ def score(
         typer.Option(help="Column with the labels.", metavar="COLUMN", show_default=False),
     ] = None,
     preference: PreferenceList = None,
-    users: Annotated[
-        Path | None,
-        typer.Option(
-            help="Score every row for every user instead: a .csv or .parquet file with a column a "
-            "task and a column 'user'.",
-            metavar="PREFERENCES",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A .csv or .parquet file for the users' scores; with --engine ray a folder of "
-            ".parquet files, named .parquet itself.",
-            show_default=False,
-        ),
-    ] = None,
     normalise: Normalise = False,
     samples: Samples = 0,
-    engine: EngineName = "local",
-    force: Force = False,
     as_json: Json = False,
+    users: _Old = None,
+    out: _Old = None,
+    engine: _OldName = "local",
+    force: _OldFlag = False,
 ) -> None:
-    """Score models on a labelled file: accuracy and calibration, or R² and error.
-
-    With --users, write instead what every user's model says of every row, in one pass over the
-    file.
-    """
+    """Score models on a labelled file: accuracy and calibration, or R² and error."""
     from ibcl import Preference
     from ibcl.cli.knowledge_bases import load_tabular, text_columns
     from ibcl.cli.output import count, emit, table
     from ibcl.cli.predictions import scores
-    from ibcl.cli.streaming import write_predictions_of_many
     from ibcl.cli.tables import column, read_table
-    from ibcl.engines import check_engine
 
-    if users is not None:
-        if out is None or label is not None or preference or samples:
-            raise ValueError("--users needs --out, and takes no --label, --preference or --samples")
-        kind, _, address = check_engine(engine).partition(":")
-        if kind == "ray":
-            from ibcl.cli.scoring_on_ray import write_predictions_on_ray
+    if users is not None and out is not None:
+        from ibcl.cli.predict import predict
 
-            write_predictions_on_ray(
-                knowledge_base, file, users, out, force, as_json, address, normalise
-            )
-        else:
-            write_predictions_of_many(knowledge_base, file, users, out, force, as_json, normalise)
+        warnings.warn(
+            "score --users --out is called predict --preferences --output now; the old names go "
+            "with version 0.4",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        predict(
+            knowledge_base,
+            file,
+            preferences=users,
+            output=out,
+            normalise=normalise,
+            engine=engine,
+            force=force,
+            as_json=as_json,
+        )
         return
-    if engine != "local":
-        raise ValueError("--engine only means something with --users")
-    if label is None or not preference or out is not None:
+    if label is None or not preference:
         raise ValueError(
-            "Give a --label and at least one --preference; or --users and --out for the scores of "
-            "many users"
+            "Give a --label and at least one --preference; predictions of many users are made by "
+            "'ibcl predict'"
         )
     learner, schema = load_tabular(knowledge_base)
     models = [

@@ -20,7 +20,7 @@ def write_predictions_of_many(
     as_json: bool,
     normalise: bool = False,
 ) -> None:
-    """Write one row a user and row of the file."""
+    """Write one row per user and row of the file."""
     check_output(output, force, inputs=[file, preferences])
     learner, schema = load_tabular(knowledge_base)
     users = read_users(preferences, learner.tasks, normalise)

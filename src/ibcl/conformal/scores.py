@@ -86,7 +86,7 @@ def label_scores(scores: ArrayLike, labels: ArrayLike) -> Array:
     table, numbers = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if table.ndim < 2 or numbers.shape != table.shape[-2:-1]:
         raise ValueError(
-            f"Scores of shape {table.shape} need one label a sample, not {numbers.shape}."
+            f"Scores of shape {table.shape} need one label per sample, not {numbers.shape}."
         )
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < table.shape[-1]):
         raise ValueError(f"Labels must be numbers of the {table.shape[-1]} classes, from 0.")

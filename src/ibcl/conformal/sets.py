@@ -93,7 +93,7 @@ def residual_intervals(mean: ArrayLike, std: ArrayLike, tau: ArrayLike) -> Array
 def component_intervals(
     log_shares: ArrayLike, means: ArrayLike, stds: ArrayLike, tau: ArrayLike
 ) -> Array:
-    r"""Return {y : max_k (log r_k − log σ_k − ½ ((y − f_k) / σ_k)²) ≥ τ}, an interval a task.
+    r"""Return {y : max_k (log r_k − log σ_k − ½ ((y − f_k) / σ_k)²) ≥ τ}, an interval per task.
 
     Task k's is f_k ± σ_k √(2 (log r_k − log σ_k − τ)), and empty, (nan, nan), where the root is
     of a negative number. With one τ_k of each task in the last dimension of `tau` it is the union

@@ -237,7 +237,7 @@ def compare(
     )
     begin = time.perf_counter()
     records = [learner.learn(task.train.x, task.train.y, task=task.name) for task in tasks]
-    # What all preferences share is made once a task, and so counts as learning.
+    # What all preferences share is made once per task, and so counts as learning.
     learner.model(weights[0])
     learnt = time.perf_counter()
     for preference in weights:

@@ -86,7 +86,7 @@ def _outcome(item: Item, reference: Any) -> Outcome[Item, Any]:
 
 
 def connect(address: str = "", processes: int | None = None) -> None:
-    """Join the cluster of an address, or start one on this machine; once a process."""
+    """Join the cluster of an address, or start one on this machine; once per process."""
     try:
         # Nothing is reported to anybody.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

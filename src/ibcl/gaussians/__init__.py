@@ -1,4 +1,4 @@
-r"""The Gaussians q over a network's flat parameter vector θ, one file a family.
+r"""The Gaussians q over a network's flat parameter vector θ, one file per family.
 
 They are the extreme elements a knowledge base stores. Their grammar is that of every `Distribution`
 (`ibcl.mixture` is one more):

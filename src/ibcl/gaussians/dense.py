@@ -120,7 +120,7 @@ def row_norms(factor: Tensor) -> Tensor:
 
 
 def from_triangles(triangles: Tensor, size: int) -> Tensor:
-    """Lower triangular float64 matrices from their entries, row by row, one triangle a row."""
+    """Lower triangular float64 matrices from their entries, row by row, one triangle per row."""
     factors = triangles.new_zeros(len(triangles), size, size, dtype=torch.float64)
     rows, columns = torch.tril_indices(size, size, device=triangles.device)
     factors[:, rows, columns] = triangles.double()

@@ -261,8 +261,8 @@ class LowRankGaussian(Gaussian):
             columns = columns.to(self.mean.dtype)
         if columns.ndim != 2 or len(columns) != self.dimension:
             raise ValueError(
-                f"factor must have {self.dimension} rows and one column a direction, but its shape "
-                f"is {tuple(columns.shape)}."
+                f"factor must have {self.dimension} rows and one column per direction, but its "
+                f"shape is {tuple(columns.shape)}."
             )
         if not bool(torch.isfinite(columns).all()):
             raise ValueError("factor holds a value that is not finite.")

@@ -167,7 +167,7 @@ class NaturalParameters(ABC):
         Parameters
         ----------
         unit
-            Sizes in which directions are compared, one a parameter; the root of the precision's
+            Sizes in which directions are compared, one per parameter; the root of the precision's
             own diagonal without them.
         """
         return None

@@ -39,7 +39,7 @@ def check_finite(features: Tensor) -> None:
 
 
 def parameter_positions(layer: nn.Linear, device: torch.device) -> Tensor:
-    """Positions in θ = (weight, bias) of each output's parameters (w, b), one row an output.
+    """Positions in θ = (weight, bias) of each output's parameters (w, b), one row per output.
 
     Examples
     --------

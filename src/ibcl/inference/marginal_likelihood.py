@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# With so many samples a column the product ΦᵀΦ takes the place of a decomposition of Φ.
+# With so many samples per column the product ΦᵀΦ takes the place of a decomposition of Φ.
 _MANY_SAMPLES = 4
 # Eigenvalues below this part of the largest are rounding.
 _ROUNDING = 1e-13

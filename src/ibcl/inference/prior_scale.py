@@ -149,7 +149,7 @@ def grouped(samples: HeldSamples) -> HeldSamples:
 
 
 def _hashes(rows: Tensor) -> np.ndarray:
-    """One value a row that is equal for equal rows: their bytes as one item."""
+    """One value per row that is equal for equal rows: their bytes as one item."""
     # Zero is added so that −0 and 0, which are equal, have the same bytes.
     array = np.ascontiguousarray((rows + 0.0).cpu().numpy())
     return array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1])))[:, 0]

@@ -25,11 +25,11 @@ ProgressCallback = Callable[[Progress], Any]
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """One posterior a prior, and what they cost."""
+    """One posterior per prior, and what they cost."""
 
     posteriors: tuple[Gaussian, ...]
     updates: int
-    """Batch updates, counted once a prior as the paper does; 0 where nothing is sampled."""
+    """Batch updates, counted once per prior as the paper does; 0 where nothing is sampled."""
     objectives: tuple[float, ...]
     """The evidence lower bound reached, a prior."""
     converged: bool = True

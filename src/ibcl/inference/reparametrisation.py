@@ -36,7 +36,7 @@ class GradientEstimate(Protocol):
     def accumulate(
         self, x: Tensor, y: Tensor, generator: torch.Generator, weights: Tensor | None = None
     ) -> Tensor:
-        """Add ∂/∂μ and ∂/∂σ² of the batch's mean expected −w log p; return it, one value a prior.
+        """Add ∂/∂μ and ∂/∂σ² of the batch's mean expected −w log p; return it, one value per prior.
 
         Every sample has the weight w = 1 without `weights`.
         """

@@ -46,7 +46,7 @@ _NEWTON = 0.2
 _SMALLEST_RATE = 0.05
 # Problems above this many multiplications do their first steps in single precision.
 _LARGE = 2e7
-# A part of the samples to begin with: so many a parameter and at least so many, where all are so
+# A part of the samples to begin with: so many per parameter and at least so many, where all are so
 # many times as many; and when it is solved well enough.
 _PART_A_PARAMETER, _SMALLEST_PART, _WORTH_A_PART, _PART_TOLERANCE = 8, 2048, 3, 0.3
 # How closely a mean is found for a precision of a part, in posterior standard deviations.
@@ -99,7 +99,7 @@ class Approximation(NamedTuple):
     """What the sites under q define: q itself, at the maximum of the ELBO."""
     bound: float
     mean_step: float
-    """The next step of the mean, in posterior standard deviations a parameter."""
+    """The next step of the mean, in posterior standard deviations per parameter."""
     precision_step: float
     """The next change of the precision in units of itself, a root mean square over directions."""
     uncertainty: float
@@ -240,7 +240,7 @@ def _extrapolate(history: list[Approximation], problem: SiteProblem) -> Natural:
 
 
 class SiteProblem:
-    """Samples, likelihood and prior of parameters θ, one row of columns an output.
+    """Samples, likelihood and prior of parameters θ, one row of columns per output.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ class Bernoulli(Likelihood):
             raise ValueError(f"A Bernoulli likelihood needs one output, not {outputs}.")
         if not bool(((y == 0) | (y == 1)).all()):
             raise refusal(
-                "A network with one output classifies into 0 and 1 (give it one output a class for "
-                "more, likelihood='normal' for regression or likelihood='poisson' for counts)",
+                "A network with one output classifies into 0 and 1 (give it one output per class "
+                "for more, likelihood='normal' for regression or likelihood='poisson' for counts)",
                 y,
             )
         return y.reshape(-1).float()

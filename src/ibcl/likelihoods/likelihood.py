@@ -38,10 +38,10 @@ class Likelihood(ABC):
 
     It must satisfy, as `ibcl.likelihoods.requirements` checks when it is first used:
 
-    * `check` returns labels of one row a sample, or refuses them in a sentence;
-    * `negative_log` is finite for every real output, one value a sample, and made of torch's
+    * `check` returns labels of one row per sample, or refuses them in a sentence;
+    * `negative_log` is finite for every real output, one value per sample, and made of torch's
       differentiable functions; outputs may carry leading dimensions, one for each model;
-    * `mean` is finite, of one row a sample; for a classification its columns are probabilities;
+    * `mean` is finite, of one row per sample; for a classification its columns are probabilities;
     * for `DenseVI` and `OneVsRestVI` the loss is also twice differentiable, without kinks, and
       convex in the outputs (p is log-concave). `MeanFieldVI` needs neither.
     """
@@ -61,7 +61,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def negative_log(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """−log p(y | f), one value a sample: shape (..., n)."""
+        """−log p(y | f), one value per sample: shape (..., n)."""
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The derivative of `negative_log` by the outputs of its own sample: their shape."""
@@ -194,7 +194,7 @@ def refusal(expected: str, y: Tensor) -> ValueError:
 
 
 def as_columns(y: Tensor, outputs: int) -> Tensor:
-    """Targets as a float matrix of one column an output, or a refusal."""
+    """Targets as a float matrix of one column per output, or a refusal."""
     targets = y.reshape(len(y), -1).float()
     if targets.shape[1] != outputs:
         raise ValueError(

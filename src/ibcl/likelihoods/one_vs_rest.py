@@ -1,4 +1,4 @@
-"""Multi-class classification as one binary problem a class."""
+"""Multi-class classification as one binary problem per class."""
 
 from __future__ import annotations
 

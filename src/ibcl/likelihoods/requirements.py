@@ -1,7 +1,7 @@
 r"""What a likelihood must satisfy, checked when it is first used.
 
 Every inference method needs a loss −log p(y | f) that is finite for every real f, one value a
-sample, and differentiable; and means E[y | f] of one row a sample, which for classes are
+sample, and differentiable; and means E[y | f] of one row per sample, which for classes are
 probabilities. Full-covariance inference replaces the loss by its expected curvature, so it needs
 more: a loss that is twice differentiable and convex in f (p is *log-concave*). A loss with a kink,
 such as |y − f|, has a curvature of zero wherever one looks and all of it in one point, where nobody
@@ -222,8 +222,8 @@ def _require_means(likelihood: Likelihood, f: Tensor, who: str) -> None:
     mean = likelihood.mean(f)
     if mean.ndim != f.ndim or mean.shape[:-1] != f.shape[:-1]:
         raise ValueError(
-            f"{who} must give a row of means a sample, of shape {(*f.shape[:-1], 'columns')}, but "
-            f"its mean gives {tuple(mean.shape)}."
+            f"{who} must give a row of means per sample, of shape {(*f.shape[:-1], 'columns')}, "
+            f"but its mean gives {tuple(mean.shape)}."
         )
     if not bool(torch.isfinite(mean).all()):
         raise ValueError(f"{who} has a mean that is not finite at every output.")

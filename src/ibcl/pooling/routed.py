@@ -70,21 +70,21 @@ class Routed(PoolingRule):
     Parameters
     ----------
     support
-        ρ between 0 and 1, a head's weight on its own task. Where None: 0.7 with evidence, 0.8 with
-        the barycentre of networks learnt from each other, and 1 of networks learnt apart, which
-        cannot be averaged.
+        The own-task weight: ρ between 0 and 1, what a head's own task counts in it. Where None: 0.7
+        with evidence, 0.8 with the barycentre of networks learnt from each other, and 1 of networks
+        learnt independently, which cannot be averaged.
     temperature
         t of the gate; the gate's own default where None.
     gate
         ``"moments"`` of the classes' features, stored with every task, with one covariance for all
         of them; ``"classes"``, the same with a covariance of its own for every class, which costs a
-        matrix product a class and is a little more accurate; ``"evidence"``, which needs nothing
+        matrix product per class and is a little more accurate; ``"evidence"``, which needs nothing
         stored but a linear head with bias. ``"auto"`` takes moments where every task has them:
         with covariances of their own where tasks have different classes or the products are small
         (up to about 150 features in 10 tasks of two classes), else with one covariance.
     heads
-        ``"uniform"``: supported by all tasks alike, made once a task. ``"preference"``: supported
-        as the preference says, one solve a task and preference.
+        ``"uniform"``: supported by all tasks alike, made once per task. ``"preference"``: supported
+        as the preference says, one solve per task and preference.
     pool_by
         Rule that heads are pooled by: ``"evidence"``, ``"wasserstein"``; where None evidence if the
         posteriors know correlations, else wasserstein.

@@ -1,4 +1,4 @@
-"""A preference: a point on the simplex, one weight a task.
+"""A preference: a point on the simplex, one weight per task.
 
 Weights off the simplex are rejected and not rescaled: a user who writes 0.8 and 0.3 made a mistake
 that silently dividing by 1.1 would hide. Only what rounding to four digits does is undone: a sum

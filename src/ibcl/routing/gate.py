@@ -9,9 +9,9 @@ that sum to 1, each tempered by t, which answers for them being only roughly rig
 
 * `linear_gate`: one covariance C for all components, so that log p_c is linear in φ up to a term
   that all of them share, q_c(φ) = m_cᵀC⁻¹φ − ½ m_cᵀC⁻¹m_c. The components are the classes of the
-  stored moments, or one a task read off its evidence (`evidence_components`).
+  stored moments, or one per task read off its evidence (`evidence_components`).
 * `quadratic_gate`: every class has its own covariance C_c as well,
-  q_c(φ) = −½ (φ − μ_c)ᵀC_c⁻¹(φ − μ_c) − ½ log|C_c|: dearer by a matrix product a class, a little
+  q_c(φ) = −½ (φ − μ_c)ᵀC_c⁻¹(φ − μ_c) − ½ log|C_c|: dearer by a matrix product per class, a little
   more accurate, and most so where tasks have different classes, since nearly all errors are then
   errors of the gate.
 """
@@ -70,7 +70,7 @@ def moment_components(moments: Sequence[Moments]) -> Components:
 
 
 def evidence_components(evidence: Sequence[NaturalParameters], positions: Tensor) -> Components:
-    r"""One component a task, read off its evidence: nothing more needs to be stored.
+    r"""One component per task, read off its evidence: nothing more needs to be stored.
 
     For a linear head with a bias the evidence is Λ_k = Σ_s λ_s (φ_s, 1)(φ_s, 1)ᵀ. Its entries at
     the bias are moments of the features, weighted by the curvature λ_s of each sample's

@@ -104,14 +104,14 @@ class PredictionRequest(Prediction):
 
 
 class Bounds(Message):
-    """One entry a row and class, or a row and output."""
+    """One entry per row and class, or per row and output."""
 
     lower: list[list[float]]
     upper: list[list[float]]
 
 
 class Uncertainty(Message):
-    """One entry a row."""
+    """One entry per row."""
 
     total: list[float]
     aleatoric: list[float]
@@ -119,14 +119,14 @@ class Uncertainty(Message):
 
 
 class Routing(Message):
-    """One entry a row."""
+    """One entry per row."""
 
     shares: list[dict[str, float]]
     novelty: list[float]
 
 
 class Predictions(Message):
-    """One entry a row."""
+    """One entry per row."""
 
     predictions: list[Any]
     probabilities: list[list[float]] | None

@@ -57,7 +57,7 @@ class Done(NamedTuple):
     served: Served
     fitted: Fitted
     means: list[list[float]]
-    """Probabilities or expected values, a list a row."""
+    """Probabilities or expected values, a list per row."""
     decisions: list[Any]
     """The predictions as the user's classes or values."""
     ignored: list[str]
@@ -169,7 +169,7 @@ class Service:
             raise ApiError(
                 413,
                 f"{rows:,} rows for a knowledge base of {tasks:,} tasks are too many at once; send "
-                f"at most {max(1, largest // tasks):,} rows a request.",
+                f"at most {max(1, largest // tasks):,} rows per request.",
             )
 
     async def predict(self, job: Job) -> Done:
@@ -356,7 +356,7 @@ def log_densities_of(
     for what, values in (("labels", labels), ("clicked", clicked)):
         if values is not None and len(values) != len(rows):
             raise ApiError(
-                409, f"There are {len(rows)} rows but {len(values)} {what}; give one a row."
+                409, f"There are {len(rows)} rows but {len(values)} {what}; give one per row."
             )
     inputs = served.encode(rows)
     encoded = None if labels is None else served.labels(labels)

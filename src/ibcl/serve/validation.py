@@ -1,4 +1,4 @@
-"""Labelled rows to measure models on, kept in the service's folder with one table a task.
+"""Labelled rows to measure models on, kept in the service's folder with one table per task.
 
 The service needs no data to answer; who wants to see how good a model is on every task gives such
 rows when starting it (``--validation task=table.csv``), and they are there from then on.
@@ -45,7 +45,7 @@ class Measured:
     frames: tuple[pd.DataFrame, ...]
 
     def by_task(self, values: NDArray[Any]) -> list[NDArray[Any]]:
-        """Split an array with one entry a row."""
+        """Split an array with one entry per row."""
         return np.split(values, self.ends[:-1])
 
 

@@ -224,7 +224,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             return {str(task): rows}
         if names.shape != (samples,):
             raise ValueError(
-                f"task must be one name or one name a sample ({samples}), but its shape is "
+                f"task must be one name or one name per sample ({samples}), but its shape is "
                 f"{names.shape}."
             )
         texts = np.array([str(name) for name in names])

@@ -82,7 +82,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         Parameters
         ----------
         task
-            A task's name, or an array of them, one a sample; tasks are learnt in the order of
+            A task's name, or an array of them, one per sample; tasks are learnt in the order of
             first appearance.
         sample_weight
             How often each sample counts.
@@ -105,7 +105,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         classes
             All classes any task will have; the first call's labels where not given.
         task
-            A name or an array of them, one a sample; ``"task 1"``, ``"task 2"``, ... if None. The
+            A name or an array of them, one per sample; ``"task 1"``, ``"task 2"``, ... if None. The
             samples of a task learnt before are added to it.
         sample_weight
             How often each sample counts.

@@ -88,7 +88,7 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         Parameters
         ----------
         task
-            A task's name, or an array of them, one a sample; tasks are learnt in the order of
+            A task's name, or an array of them, one per sample; tasks are learnt in the order of
             first appearance.
         sample_weight
             How often each sample counts.
@@ -104,7 +104,7 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         Parameters
         ----------
         task
-            A name or an array of them, one a sample; ``"task 1"``, ``"task 2"``, ... if None. The
+            A name or an array of them, one per sample; ``"task 1"``, ``"task 2"``, ... if None. The
             samples of a task learnt before are added to it.
         sample_weight
             How often each sample counts.

@@ -23,7 +23,7 @@ def head_names() -> tuple[str, ...]:
 
 
 def outputs_for(classes: int | None) -> int:
-    """Number of outputs a network needs: one for a value or two classes, else one a class.
+    """Number of outputs a network needs: one for a value or two classes, else one per class.
 
     Examples
     --------

@@ -101,7 +101,7 @@ class Schema(BaseModel):
         Parameters
         ----------
         x : a frame, or an array, masked array or sparse matrix of numbers.
-        y : labels or targets, one a row.
+        y : labels or targets, one per row.
         features : the columns to use, in this order; all where None.
         classes : all classes any task will have; those of ``y`` where None.
         regression : predict a value instead of a class.

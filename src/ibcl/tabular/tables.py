@@ -50,7 +50,7 @@ def as_table(x: Any) -> Table:
         return _from_frame(pd.DataFrame(array))
     if array.ndim != 2:
         raise ValueError(
-            f"x must have one row a sample and one column a feature, but its shape is "
+            f"x must have one row per sample and one column per feature, but its shape is "
             f"{array.shape}."
         )
     return Table(pd.DataFrame(array), named=False)
@@ -58,7 +58,9 @@ def as_table(x: Any) -> Table:
 
 def _from_frame(frame: pd.DataFrame) -> Table:
     if isinstance(frame.columns, pd.MultiIndex):
-        raise ValueError("The frame has several levels of column names; give it one name a column.")
+        raise ValueError(
+            "The frame has several levels of column names; give it one name per column."
+        )
     if frame.columns.equals(pd.RangeIndex(frame.shape[1])):
         return Table(frame, named=False)
     for name in frame.columns:
@@ -112,7 +114,7 @@ def as_column(y: Any, what: str) -> pd.Series[Any]:
                 array = array[:, 0]
             if array.ndim != 1:
                 raise ValueError(
-                    f"The {what} must be one value a row, but their shape is {array.shape}."
+                    f"The {what} must be one value per row, but their shape is {array.shape}."
                 )
             y = array
     try:

@@ -18,12 +18,12 @@ def sample_weights(
     class_weight: str | Mapping[Any, float] | None = None,
     classes: Iterable[Any] | None = None,
 ) -> Numbers | None:
-    """Return one weight a sample, or None where all weigh 1.
+    """Return one weight per sample, or None where all weigh 1.
 
     Parameters
     ----------
-    y : labels, one a sample.
-    sample_weight : weights that are not negative, one a sample.
+    y : labels, one per sample.
+    sample_weight : weights that are not negative, one per sample.
     class_weight : ``"balanced"`` lets every class weigh the same in total, n / (classes · n_c); a
         mapping gives each class its weight, 1 where it names none. Both factors are multiplied.
     classes : classes that are known beside those of ``y``.
@@ -84,12 +84,12 @@ def _checked(values: Any, samples: int) -> Numbers:
     try:
         weights = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError("Sample weights must be numbers, one a sample.") from None
+        raise ValueError("Sample weights must be numbers, one per sample.") from None
     if weights.ndim == 0:
         weights = np.full(samples, float(weights))
     if weights.shape != (samples,):
         raise ValueError(
-            f"Sample weights must be one number a sample ({samples:,}), but their shape is "
+            f"Sample weights must be one number per sample ({samples:,}), but their shape is "
             f"{weights.shape}."
         )
     if not np.isfinite(weights).all() or (weights < 0).any():

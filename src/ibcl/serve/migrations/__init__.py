@@ -1,1 +1,1 @@
-"""Steps that bring a database up to date, one file a step, run in order by alembic."""
+"""Steps that bring a database up to date, one file per step, run in order by alembic."""

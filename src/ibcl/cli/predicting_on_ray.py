@@ -15,8 +15,8 @@ from ibcl.cli import predictions
 from ibcl.cli.knowledge_bases import load_tabular, text_columns
 from ibcl.cli.output import count, emit
 from ibcl.cli.pieces_on_ray import check_folder, new_folder, share, stream, workers
+from ibcl.cli.predicting_pieces import Site, pieces, write_predictions
 from ibcl.cli.preferences import read_users
-from ibcl.cli.scoring_pieces import Site, pieces, write_scores
 from ibcl.cli.tables import read_blocks
 from ibcl.engines.ray import connect
 
@@ -31,7 +31,7 @@ def write_predictions_on_ray(
     address: str,
     normalise: bool = False,
 ) -> None:
-    """Write one row a user and row of the file, as a folder of Parquet files."""
+    """Write one row per user and row of the file, as a folder of Parquet files."""
     if output.suffix.lower() != ".parquet":
         raise ValueError(f"The output {output} must end in .parquet where Ray writes it")
     check_folder(output, force)
@@ -43,7 +43,7 @@ def write_predictions_on_ray(
     wanted = pieces(schema, lengths, len(users.names), numbers, workers())
     with new_folder(output) as folder:
         site = Site(share(learner, users), file.absolute(), folder, numbers)
-        stream(write_scores, wanted, site, "Scoring", quiet=as_json)
+        stream(write_predictions, wanted, site, "Predicting", quiet=as_json)
     written = sum(lengths) * len(users.names)
     emit(
         {"users": len(users.names), "rows": sum(lengths), "output": output},

@@ -1,4 +1,4 @@
-"""A small knowledge base of tables, rows to score, and users to score them for."""
+"""A small knowledge base of tables, rows to predict, and users to predict them for."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def score(folder: Path, out: str, *options: object, users: str = "users") -> pd.DataFrame:
-    arguments = ["score", folder / "kb", folder / "rows.parquet"]
-    arguments += ["--users", folder / f"{users}.parquet", "--out", folder / out, "--json"]
+def predict(folder: Path, out: str, *options: object, users: str = "users") -> pd.DataFrame:
+    arguments = ["predict", folder / "kb", folder / "rows.parquet"]
+    arguments += ["--preferences", folder / f"{users}.parquet", "--output", folder / out, "--json"]
     answer = run(*arguments, *options)
     assert json.loads(answer.splitlines()[-1])["rows"] == ROWS
     return pd.read_parquet(folder / out)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from ibcl.cli.predicting_pieces import pieces
 from ibcl.cli.predictions import users_at_once
-from ibcl.cli.scoring_pieces import pieces
 from ibcl.tabular import Schema
 
 FRAME = pd.DataFrame({"a": [0.0, 1.0], "y": ["no", "yes"]})

@@ -1,4 +1,4 @@
-"""Scores for many users on Ray are those of one machine, in files, also when a worker dies."""
+"""Predictions for many users on Ray are those of one machine, in files, also when a worker dies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 import psutil
 import pytest
 from killing import caught_at_work
-from scoring_data import make, score
+from predicting_data import make, predict
 from typer.testing import CliRunner
 
 from ibcl.cli import app, predictions
@@ -18,15 +18,17 @@ from ibcl.cli import app, predictions
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("scoring"))
+    return make(tmp_path_factory.mktemp("predicting"))
 
 
 @pytest.mark.usefixtures("cluster")
-def test_scores_are_those_of_one_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_are_those_of_one_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As large files would be cut, so are these.
     monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 2_000)
-    local = score(folder, "local.parquet")
-    on_ray = score(folder, "ray.parquet", "--engine", "ray")
+    local = predict(folder, "local.parquet")
+    on_ray = predict(folder, "ray.parquet", "--engine", "ray")
     pd.testing.assert_frame_equal(on_ray, local, check_exact=True)
     parts = sorted(part.name for part in (folder / "ray.parquet").iterdir())
     assert parts == [f"part-{number:08}.parquet" for number in range(15)]
@@ -34,11 +36,11 @@ def test_scores_are_those_of_one_machine(folder: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_killed_while_it_scores_costs_nothing(
+def test_a_worker_killed_while_it_predicts_costs_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predictions, "BLOCK_NUMBERS", 200_000)
-    local = score(folder, "all.parquet", users="many")
+    local = predict(folder, "all.parquet", users="many")
 
     def kill_one() -> psutil.Process:
         worker = caught_at_work(os.getpid(), folder, "killed.parquet")
@@ -47,7 +49,7 @@ def test_a_worker_killed_while_it_scores_costs_nothing(
 
     with ThreadPoolExecutor(1) as beside:
         killing = beside.submit(kill_one)
-        on_ray = score(folder, "killed.parquet", "--engine", "ray", users="many")
+        on_ray = predict(folder, "killed.parquet", "--engine", "ray", users="many")
         worker = killing.result()
     assert not worker.is_running()
     assert on_ray.to_parquet() == local.to_parquet()
@@ -58,11 +60,11 @@ def test_a_worker_killed_while_it_scores_costs_nothing(
 def test_what_is_there_is_not_replaced_unasked(folder: Path) -> None:
     (folder / "precious.parquet").mkdir()
     (folder / "precious.parquet" / "thesis").touch()
-    arguments = ["score", folder / "kb", folder / "rows.parquet"]
-    users = ["--users", folder / "users.parquet", "--engine", "ray"]
+    arguments = ["predict", folder / "kb", folder / "rows.parquet"]
+    users = ["--preferences", folder / "users.parquet", "--engine", "ray"]
     for force in ([], ["--force"]):
         result = CliRunner().invoke(
-            app, [*map(str, [*arguments, *users, "--out", folder / "precious.parquet", *force])]
+            app, [*map(str, [*arguments, *users, "--output", folder / "precious.parquet", *force])]
         )
         assert result.exit_code != 0
     assert (folder / "precious.parquet" / "thesis").exists()

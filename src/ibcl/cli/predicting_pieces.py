@@ -64,7 +64,7 @@ def pieces(
     return found
 
 
-def write_scores(batch: pd.DataFrame, site: Site) -> pd.DataFrame:
+def write_predictions(batch: pd.DataFrame, site: Site) -> pd.DataFrame:
     """Write the predictions of each piece of a batch."""
     learner, users = opened(site.shared)
     schema = learner.encoder
