@@ -35,7 +35,7 @@ logging.getLogger("ibcl").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     __version__: str
-    from ibcl import likelihoods, networks, pooling, rl, tabular
+    from ibcl import adapters, likelihoods, networks, pooling, rl, tabular
     from ibcl.gaussians import (
         BlockDiagonalGaussian,
         DenseGaussian,
@@ -81,7 +81,7 @@ else:
     }
 
     # Packages that documents name, such as ibcl.likelihoods.register.
-    _ROOMS = ("likelihoods", "networks", "pooling", "rl", "tabular")
+    _ROOMS = ("adapters", "likelihoods", "networks", "pooling", "rl", "tabular")
 
     def __getattr__(name: str) -> object:
         if name in _ROOMS:
@@ -127,6 +127,7 @@ __all__ = [
     "Routed",
     "RoutedEvidence",
     "StoreError",
+    "adapters",
     "expected_calibration_error",
     "likelihoods",
     "load",

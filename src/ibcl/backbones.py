@@ -8,6 +8,11 @@ Text comes as token ids. They are whole numbers that single precision holds exac
 above any vocabulary), so that they travel like all other inputs: ids alone, of shape (n, length),
 or with their attention mask, of shape (n, 2, length), as `token_ids` makes them of what a
 tokenizer returns.
+
+Where something behind the gate reads the inputs themselves (`ibcl.adapters`), φ carries them along:
+[features | inputs], one flat row per sample (`carrying_inputs`). Heads and gate read the first
+columns only. Token ids are carried with -1 where the mask is zero, so that rows of different
+lengths differ in nothing but -1s at their end.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ POOLS = ("masked-mean", "first")
 REDRAWN = "drawn_anew"
 # Samples that go through a backbone at once.
 _ROWS = 256
+# What is carried along in place of a token that the attention mask leaves out.
+NO_TOKEN = -1.0
 
 
 def token_ids(tokens: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -68,13 +75,25 @@ def token_ids(tokens: Mapping[str, Any]) -> NDArray[np.int64]:
     return np.stack([ids, known], 1)
 
 
+class FirstColumns(nn.Module):
+    """The first columns of φ, which heads read where inputs come behind them."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, features: Tensor) -> Tensor:
+        """φ without what comes behind."""
+        return features.flatten(1)[:, : self.columns]
+
+
 class FrozenBackbone(nn.Module):
     """A trained module whose parameters stay as they are, as fixed features φ(x).
 
-    Without `layers`, φ is what the module returns: a tensor, flat; or of an output of
-    `transformers` the pooled last hidden states, else the pooler's output, else the logits. With
-    `layers`, φ is what these inner modules return, pooled, each scaled to unit norm, one after
-    another.
+    Without `layers`, φ is what the module returns: a tensor, flat; or of a model of `transformers`,
+    without the head it may have, the pooled last hidden states, else the pooler's output, else the
+    logits. With `layers`, φ is what these inner modules return, pooled, each scaled to unit norm,
+    one after another.
 
     Parameters
     ----------
@@ -83,12 +102,21 @@ class FrozenBackbone(nn.Module):
     pool
         How positions (of tokens, or of an image) become one row: ``"masked-mean"``, their mean
         without padding; ``"first"``, the first one.
+    carries_inputs
+        Whether the inputs come along behind the features.
+    input_shape
+        Of one sample, where inputs are not token ids; needed to give carried inputs back.
     """
 
     rows_at_once = _ROWS
 
     def __init__(
-        self, backbone: nn.Module, layers: Sequence[str] = (), pool: str = "masked-mean"
+        self,
+        backbone: nn.Module,
+        layers: Sequence[str] = (),
+        pool: str = "masked-mean",
+        carries_inputs: bool = False,
+        input_shape: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__()
         if pool not in POOLS:
@@ -101,6 +129,7 @@ class FrozenBackbone(nn.Module):
                 raise ValueError(f"The backbone has no layer {name!r}; it has {_shortened(known)}.")
         self.backbone = backbone.requires_grad_(False).eval()
         self.layers, self.pool = tuple(layers), pool
+        self.carries_inputs, self.input_shape = carries_inputs, input_shape
         self.takes_tokens = _takes_tokens(backbone)
         self.takes_mask = "attention_mask" in signature(backbone.forward).parameters
 
@@ -110,14 +139,45 @@ class FrozenBackbone(nn.Module):
         self.backbone.eval()
         return self
 
+    @property
+    def reading(self) -> tuple[str, ...]:
+        """What is read, beside what its parameters say; empty where it is the output's mean."""
+        plain = self.pool == POOLS[0] and not self.layers and not self.carries_inputs
+        return () if plain else (self.pool, *self.layers, *["inputs"] * self.carries_inputs)
+
     def forward(self, x: Tensor) -> Tensor:
-        """φ(x), one flat row per sample."""
-        mask = None
-        if self.takes_tokens:
-            x, mask = self._tokens(x)
-        given = {"attention_mask": mask} if mask is not None and self.takes_mask else {}
-        with torch.no_grad(), self._reading() as read:
-            output = self.backbone(x, **given)
+        """φ(x), one flat row per sample, with the inputs behind it where they are carried."""
+        with torch.no_grad():
+            features = self.read(x)
+        return (
+            torch.cat([features, self.carried(x).to(features)], 1)
+            if self.carries_inputs
+            else (features)
+        )
+
+    def carried(self, x: Tensor) -> Tensor:
+        """Inputs as φ carries them, one flat row per sample."""
+        if not self.takes_tokens:
+            return x.flatten(1)
+        ids, mask = self._tokens(x)
+        return ids.float().masked_fill(mask == 0, NO_TOKEN)
+
+    def given(self, carried: Tensor) -> Tensor:
+        """Return the inputs that were carried; of tokens with their mask, without needless ends."""
+        if not self.takes_tokens:
+            assert self.input_shape is not None
+            return carried.reshape(len(carried), *self.input_shape)
+        known = torch.nonzero((carried != NO_TOKEN).any(0)).flatten()
+        ids = carried[:, : int(known[-1]) + 1 if len(known) else 1]
+        return torch.stack([ids.clamp(min=0), (ids != NO_TOKEN).to(ids)], 1)
+
+    def read(self, x: Tensor) -> Tensor:
+        """φ(x) alone; gradients pass to whatever in the backbone has them."""
+        x, mask, given = self._arguments(x)
+        with self._reading() as read:
+            # The body of a model of `transformers`: a head that it may have is another task's.
+            body = None if self.layers else getattr(self.backbone, "base_model", None)
+            output = (body if isinstance(body, nn.Module) else self.backbone)(x, **given)
         if self.layers:
             depths = [self._pooled(_tensor(read[name]), mask) for name in self.layers]
             return torch.cat([functional.normalize(depth, dim=1) for depth in depths], 1)
@@ -129,6 +189,20 @@ class FrozenBackbone(nn.Module):
         pooled = getattr(output, "pooler_output", None)
         features: Tensor = (output.logits if pooled is None else pooled).flatten(1)
         return features
+
+    def logits(self, x: Tensor) -> Tensor:
+        """What the backbone's own last layer returns."""
+        x, _, given = self._arguments(x)
+        output = self.backbone(x, **given)
+        found: Tensor = output if isinstance(output, Tensor) else output.logits
+        return found
+
+    def _arguments(self, x: Tensor) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """Inputs, the mask of tokens, and what else to call the backbone with."""
+        if not self.takes_tokens:
+            return x, None, {}
+        ids, mask = self._tokens(x)
+        return ids, mask, {"attention_mask": mask} if self.takes_mask else {}
 
     def _tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Token ids and attention mask, as whole numbers."""
@@ -236,8 +310,11 @@ def with_backbone(
     torch.Size([2, 10])
     """
     frozen = FrozenBackbone(copy.deepcopy(backbone), layers, pool)
+    blank = _blank(frozen, example)
+    if blank is not None and not frozen.takes_tokens:
+        frozen.input_shape = tuple(blank.shape[1:])
     if features is None:
-        features = _measured(frozen, example)
+        features = _measured(frozen, blank)
     for name, size in (("features", features), ("outputs", outputs)):
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ValueError(f"{name} must be a positive whole number, not {size!r}.")
@@ -246,25 +323,60 @@ def with_backbone(
     return network
 
 
-def _measured(frozen: FrozenBackbone, example: Any) -> int:
-    """How many numbers φ has, measured on an example or on blank inputs."""
-    place = next(frozen.parameters(), torch.zeros(0))
-    if example is None:
-        config = getattr(frozen.backbone, "config", None)
-        size = getattr(config, "image_size", None)
-        if frozen.takes_tokens:
-            blank = torch.zeros(1, 2, 2)
-            blank[:, 1] = 1
-        elif isinstance(size, int):
-            blank = torch.zeros(1, getattr(config, "num_channels", 3), size, size)
-        else:
-            raise ValueError(
-                "How many features the backbone has cannot be told from it: give features=, or "
-                "inputs to measure it with as example=."
-            )
-    else:
-        blank = torch.as_tensor(example)[:1]
-    inputs = blank.to(place.device, torch.float32)
+def carrying_inputs(network: nn.Module) -> nn.Sequential:
+    """Return a network of `with_backbone` whose features carry its inputs along.
+
+    Examples
+    --------
+    >>> network = with_backbone(nn.Linear(3, 4), example=torch.zeros(1, 3))
+    >>> carrying_inputs(network)[0](torch.ones(2, 3)).shape
+    torch.Size([2, 7])
+    """
+    layers = list(network) if isinstance(network, nn.Sequential) else []
+    if not layers or not isinstance(layers[0], FrozenBackbone):
+        raise ValueError(
+            "Inputs are carried behind a frozen backbone: make the network with "
+            "ibcl.networks.with_backbone."
+        )
+    frozen, last = layers[0], layers[-1]
+    if frozen.carries_inputs:
+        assert isinstance(network, nn.Sequential)
+        return network
+    if not isinstance(last, nn.Linear) or len(layers) != 2:
+        raise ValueError("Behind a backbone whose inputs are carried stands one linear layer.")
+    if not frozen.takes_tokens and frozen.input_shape is None:
+        raise ValueError(
+            "The shape of the inputs cannot be told from the backbone: give some of them to "
+            "ibcl.networks.with_backbone as example=."
+        )
+    shape = frozen.input_shape
+    carrying = FrozenBackbone(frozen.backbone, frozen.layers, frozen.pool, True, shape)
+    result = nn.Sequential(carrying, FirstColumns(last.in_features), last)
+    vars(result).update({REDRAWN: True} if hasattr(network, REDRAWN) else {})
+    return result
+
+
+def _blank(frozen: FrozenBackbone, example: Any) -> Tensor | None:
+    """Return an input to measure with: the example's first, or a blank one; None if unknown."""
+    if example is not None:
+        return torch.as_tensor(example)[:1].float()
+    if frozen.takes_tokens:
+        return torch.tensor([[[0.0, 0.0], [1.0, 1.0]]])
+    config = getattr(frozen.backbone, "config", None)
+    size = getattr(config, "image_size", None)
+    if isinstance(size, int):
+        return torch.zeros(1, getattr(config, "num_channels", 3), size, size)
+    return None
+
+
+def _measured(frozen: FrozenBackbone, blank: Tensor | None) -> int:
+    """How many numbers φ has, measured on an input."""
+    if blank is None:
+        raise ValueError(
+            "How many features the backbone has cannot be told from it: give features=, or "
+            "inputs to measure it with as example=."
+        )
+    inputs = blank.to(next(frozen.parameters(), torch.zeros(0)).device)
     try:
         return int(frozen(inputs).shape[1])
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

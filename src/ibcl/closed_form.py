@@ -35,8 +35,9 @@ def regression_uncertainty(predictive: Predictive, features: Tensor) -> Uncertai
     """Noise, disagreement of the models, and their sum, as variances of each sample."""
     members = predictive.members(features)
     shares = members.shares
-    features = features.double()
-    positions = predictive.network.head.linear_head().positions
+    head = predictive.network.head
+    features = head.features(features).double()
+    positions = head.linear_head().positions
     if positions.shape[1] > features.shape[1]:
         features = torch.cat([features, features.new_ones(len(features), 1)], 1)
     noise = disagreement = features.new_zeros(len(features))

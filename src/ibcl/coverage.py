@@ -24,13 +24,13 @@ from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.conformal import (
     Calibration,
     Guarantee,
+    as_kept,
     hull,
     joint_threshold,
     label_scores,
     prediction_set,
     residual_intervals,
     residual_scores,
-    rounded,
 )
 from ibcl.knowledge import KnowledgeBase, register_part
 from ibcl.predictive import Predictive, Predictives
@@ -59,7 +59,8 @@ class Coverage:
                 )
             kept.append(part)
         device = self.predictives.network.device
-        features = torch.cat([part.tensors()["features"] for part in kept]).float().to(device)
+        length = max(part.length for part in kept)
+        features = torch.cat([part.kept(length) for part in kept]).to(device)
         answers = torch.cat([part.tensors()["answers"] for part in kept])
         return features, answers, np.repeat(np.arange(len(kept)), [part.n for part in kept])
 
@@ -76,7 +77,7 @@ class Coverage:
         rows, answers, task = self._rows
         known = label_scores(_probabilities(scored, rows), answers.numpy())
         tau = self._threshold(known, task, weights, alpha, guarantee)
-        return prediction_set(_probabilities(scored, rounded(features).float()), tau)
+        return prediction_set(_probabilities(scored, self._as_kept(features)), tau)
 
     def intervals(
         self,
@@ -91,7 +92,7 @@ class Coverage:
         rows, answers, task = self._rows
         known = residual_scores(answers.numpy(), *_centre_and_spread(scored, rows))
         tau = self._threshold(known, task, weights, alpha, guarantee)
-        centre, spread = _centre_and_spread(scored, rounded(features).float())
+        centre, spread = _centre_and_spread(scored, self._as_kept(features))
         return hull(residual_intervals(centre, spread, tau))
 
     def crossed_sets(
@@ -104,9 +105,12 @@ class Coverage:
         calibrated = self.predictives.answers(rows).crossed(asked).double().cpu().numpy()
         known = label_scores(calibrated, answers.numpy())
         tau = self._threshold(known, task, preferences.numpy(), alpha, guarantee)
-        new = rounded(features).float()
+        new = self._as_kept(features)
         scores = self.predictives.answers(new).crossed(asked).double().cpu().numpy()
         return prediction_set(scores, tau)
+
+    def _as_kept(self, features: Tensor) -> Tensor:
+        return as_kept(features, self.predictives.network.tokens_from)
 
     def _scored(self, predictive: Predictive, guarantee: Guarantee) -> Predictive:
         if guarantee == "mixture":

@@ -221,7 +221,7 @@ def _pooling(
 ) -> PoolingRule:
     if given.pooling is not None:
         return pooling_rule(given.pooling)
-    columns = data.x.flatten(1).shape[1]
+    columns = _head_columns(network, data)
     if given.task_incremental is None and RoutedEvidence().fits(columns):
         reasons["pooling"] = "'routed', the most accurate: one head per task, and a gate between"
         return pooling_rule("routed")
@@ -232,6 +232,11 @@ def _pooling(
     why = "tasks are told apart" if given.task_incremental else f"{columns} features are too many"
     reasons["pooling"] = f"{name!r}, since {why} for a gate"
     return pooling_rule(name)
+
+
+def _head_columns(network: FlatNetwork, data: TaskData) -> int:
+    """How many columns of φ heads and gate read."""
+    return network.features(data.x[:1]).flatten(1).shape[1]
 
 
 def as_priors(values: Sequence[float | Gaussian], network: FlatNetwork) -> tuple[Gaussian, ...]:

@@ -64,6 +64,7 @@ from ibcl.preference import (
 from ibcl.routing import Moments
 from ibcl.settings import Settings, check_setting
 from ibcl.state import State
+from ibcl.tasks import TaskData
 
 log = logging.getLogger("ibcl")
 
@@ -199,6 +200,8 @@ class IBCL:
             raise ValueError(
                 f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
             )
+        if given.expert is not None and isinstance(network, nn.Module):
+            network = given.expert.network(network)
         flat = FlatNetwork(network, device)
         self._begin(State(flat, empty_knowledge(given, flat), given, encoder=encoder))
         if autosave is not None:
@@ -349,26 +352,105 @@ class IBCL:
             self._check_autosave()
             state, data = prepare(self._state, x, y, name, sample_weight)
             data, parts = set_aside(state, data, len(self.tasks))
-            knowledge = copy.copy(state.knowledge)
-            chained = not knowledge.independent and bool(knowledge.records)
-            scale, noise = choose(state, data, chained)
-            priors = knowledge.next_priors(scale)
-            result = infer(state, priors, data, name, validation, chained, progress, noise)
-            result = as_kept(state, result, priors)
-            parts = {**parts, **fit_expert(state, priors, data, name, noise)}
-            record = knowledge.add(
-                name,
-                result.posteriors,
-                samples=data.size,
-                updates=result.updates,
-                moments=moments_of(state, data, result),
-                parts={**parts_of(state, data, result), **parts},
-                scale=scale,
-                noise=noise,
-            )
-            self._publish(replace(state, knowledge=knowledge))
+            return self._add(state, data, name, parts, None, validation, progress)
+
+    def _add(
+        self,
+        state: State,
+        data: TaskData,
+        name: str,
+        parts: Parts,
+        expert: ExpertPart | None = None,
+        validation: Any = None,
+        progress: Callable[[Progress], Any] | None = None,
+    ) -> TaskRecord:
+        """Learn a task from data that are ready, and make it known.
+
+        Parameters
+        ----------
+        parts
+            What it keeps already, such as calibration rows.
+        expert
+            What answers for it; fitted on its data, where that is asked for, without one.
+        """
+        knowledge = copy.copy(state.knowledge)
+        chained = not knowledge.independent and bool(knowledge.records)
+        scale, noise = choose(state, data, chained)
+        priors = knowledge.next_priors(scale)
+        result = infer(state, priors, data, name, validation, chained, progress, noise)
+        result = as_kept(state, result, priors)
+        brought = (
+            fit_expert(state, priors, data, name, noise)
+            if expert is None
+            else {ExpertPart.kind: expert}
+        )
+        record = knowledge.add(
+            name,
+            result.posteriors,
+            samples=data.size,
+            updates=result.updates,
+            moments=moments_of(state, data, result),
+            parts={**parts_of(state, data, result), **parts, **brought},
+            scale=scale,
+            noise=noise,
+        )
+        self._publish(replace(state, knowledge=knowledge))
         _log_learnt(record)
         return record
+
+    def add_adapter(
+        self, task: str, folder: str | PathLike[str], moments_from: Any, y: Any = None
+    ) -> TaskRecord:
+        """Add a task whose adapter was trained elsewhere, taken as it is from a folder of peft.
+
+        The gate learns from a few hundred inputs of the task what such inputs look like. Their
+        classes, where no labels are given, are those the adapter itself finds.
+
+        Parameters
+        ----------
+        folder
+            With ``adapter_config.json`` and ``adapter_model.safetensors``; its head is the base
+            model's classification layer if the adapter brings that, or what `export_adapter` wrote.
+            An adapter without a head, such as a language model's, is only routed to.
+        moments_from
+            Inputs of the task.
+        y
+            Their labels, where known.
+        """
+        from ibcl.adapters import bringing
+
+        with self._writing:
+            self.knowledge.check_new(task)
+            self._check_autosave()
+            adapter, labels = bringing(self._state, folder, moments_from)
+            known = labels if y is None else y
+            state, data = prepare(self._state, moments_from, known, task)
+            parts: Parts = {}
+            if y is not None:
+                data, parts = set_aside(state, data, len(self.tasks))
+            return self._add(state, data, task, parts, ExpertPart(adapter, None))
+
+    def export_adapter(
+        self,
+        preference: Any,
+        folder: str | PathLike[str],
+        base_model: str | None = None,
+    ) -> None:
+        """Write a task's adapter as a folder of peft; of several tasks, their weighted average.
+
+        The average of a preference is one ordinary LoRA of all its tasks' ranks together. It is a
+        merge, which loses points that the adapters behind their gate have.
+
+        Parameters
+        ----------
+        preference
+            A task's name, or any preference.
+        base_model
+            Name or path of the base model for other tools; what the model itself says, without.
+        """
+        from ibcl.adapters import export
+
+        export(self._state, Preference.parse(preference, self.tasks), folder, base_model)
 
     def extend(
         self,

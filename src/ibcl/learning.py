@@ -103,7 +103,7 @@ def calibration_of(state: State, features: Tensor, y: Tensor) -> Calibration:
     """Return calibration rows with their answers: class numbers, or values."""
     classification = state.likelihood_of_noise(None).classification
     answers = y.long() if classification else y.reshape(len(y)).double()
-    return Calibration.of_rows(features.cpu(), answers.cpu())
+    return Calibration.of_rows(features.cpu(), answers.cpu(), state.network.tokens_from)
 
 
 def empty_knowledge(settings: Settings, network: FlatNetwork) -> KnowledgeBase:
@@ -172,8 +172,8 @@ def moments_of(
 ) -> Moments | None:
     """Take the moments that the pooling rule keeps with a task, of all its batches so far."""
     rule, labels = _rule_and_labels(state, data)
-    posteriors = result.posteriors
-    return rule.moments(data.x, labels, data.weights, posteriors, state.network, before)
+    features, posteriors = state.network.head.features(data.x), result.posteriors
+    return rule.moments(features, labels, data.weights, posteriors, state.network, before)
 
 
 def parts_of(
@@ -181,8 +181,8 @@ def parts_of(
 ) -> Parts:
     """Take what else the pooling rule keeps with a task, of all its batches so far."""
     rule, labels = _rule_and_labels(state, data)
-    posteriors = result.posteriors
-    return rule.parts(data.x, labels, data.weights, posteriors, state.network, before)
+    features, posteriors = state.network.head.features(data.x), result.posteriors
+    return rule.parts(features, labels, data.weights, posteriors, state.network, before)
 
 
 def _rule_and_labels(state: State, data: TaskData) -> tuple[PoolingRule, Tensor | None]:
@@ -223,13 +223,17 @@ def fit_expert(
         classes = likelihood.columns(state.network.head.output_count(data.x))
         if len(torch.unique(data.y)) < 2:
             return {}
+    seed = int(state.settings.seed)
+    if expert.reads_inputs:
+        fitted = expert.fit_on(state.network, data, classes, seed)
+        return {ExpertPart.kind: ExpertPart(fitted, None)}
     columns = columns_read(state.network, data.x)
     share = 1.0
     if isinstance(expert, Auto):
         share = _share(expert, state, priors, data, task, classes, columns, noise)
         if share < _SMALLEST_SHARE:
             return {}
-    fitted = expert.fit(_inputs(data, columns), classes, int(state.settings.seed))
+    fitted = expert.fit_on(state.network, _inputs(data, columns), classes, seed)
     return {ExpertPart.kind: ExpertPart(fitted, columns, share)}
 
 

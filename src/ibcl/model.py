@@ -24,6 +24,7 @@ from ibcl.predictive import Predictive
 from ibcl.preference import Preference
 from ibcl.ram import check_memory
 from ibcl.region import HighestDensityRegion
+from ibcl.routing.top_k import kept_shares
 from ibcl.tasks import append_task_id, as_inputs
 from ibcl.uncertainty import Bounds, Uncertainty
 
@@ -294,6 +295,40 @@ class Model:
         """Return the share of each task in the answer to each input, of shape (n, tasks)."""
         rows = self.features(x, task)
         return _like(rows, self.predictive.routing(rows.values))
+
+    def routing_table(
+        self, x: Any, tolerance: float = 0.01, task: str | None = None
+    ) -> list[dict[str, float]]:
+        """Return for each input which tasks answer it and with which weight, the largest first.
+
+        With one adapter per task this is what a server of adapters needs for each request: the
+        adapters' names and weights.
+
+        Parameters
+        ----------
+        tolerance
+            Tasks whose shares sum to at most this are left out.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+        >>> learner = ibcl.IBCL(ibcl.networks.linear(2))
+        >>> _ = learner.learn(x, x[:, 0] > 0, task="near")
+        >>> _ = learner.learn(x + 50, x[:, 0] > 0, task="far")
+        >>> learner.model([0.5, 0.5]).routing_table([[50.0, 50.0]])
+        [{'far': 1.0}]
+        """
+        features = self.features(x, task).values
+        shares = self.predictive.routing(features)
+        everywhere = torch.ones(shares.shape[1], dtype=torch.bool, device=shares.device)
+        kept = kept_shares(shares, everywhere, tolerance)
+        names = tuple(self.preference)
+        rows = [dict(zip(names, row, strict=True)) for row in kept.cpu().tolist()]
+        return [
+            {name: row[name] for name in sorted(row, key=lambda name: -row[name]) if row[name] > 0}
+            for row in rows
+        ]
 
     def novelty(self, x: Any, task: str | None = None) -> Any:
         """Return how far each input is from every task: about 1 for inputs like those learnt.

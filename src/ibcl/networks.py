@@ -24,7 +24,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from ibcl.backbones import REDRAWN, FrozenBackbone, redrawn, token_ids, with_backbone
+from ibcl.backbones import (
+    REDRAWN,
+    FirstColumns,
+    FrozenBackbone,
+    carrying_inputs,
+    redrawn,
+    token_ids,
+    with_backbone,
+)
 from ibcl.ram import check_memory
 
 __all__ = [
@@ -37,6 +45,7 @@ __all__ = [
     "Specification",
     "SpecifiedNetwork",
     "build",
+    "carrying_inputs",
     "linear",
     "mlp",
     "random_features",
@@ -379,8 +388,21 @@ class FlatNetwork:
         return FlatNetwork(nn.Sequential(*layers[fixed:]), pretrained=self.pretrained)
 
     @property
+    def backbone(self) -> FrozenBackbone | None:
+        """The frozen backbone it begins with, if it does."""
+        first = self._layers()[0]
+        return first if isinstance(first, FrozenBackbone) else None
+
+    @property
+    def tokens_from(self) -> int | None:
+        """The first column of φ that is a token id, where φ carries those of its inputs."""
+        backbone = self.backbone
+        carried = backbone is not None and backbone.carries_inputs and backbone.takes_tokens
+        return self.columns if carried else None
+
+    @property
     def columns(self) -> int | None:
-        """How many numbers `features` gives a sample; None where only the input says."""
+        """How many numbers heads and gate read of a sample's φ; None where only the input says."""
         if self._linear:
             return self.linear_head().layer.in_features
         return (self.specification or {}).get("inputs")
@@ -399,7 +421,11 @@ class FlatNetwork:
     @property
     def fingerprint(self) -> str:
         """Hash of everything but θ: two networks with the same one mean the same by θ."""
-        digest = hashlib.sha256(repr((self.specification, self.names, self.shapes)).encode())
+        known: tuple[Any, ...] = (self.specification, self.names, self.shapes)
+        backbone = self.backbone
+        if backbone is not None and backbone.reading:
+            known += (backbone.reading,)
+        digest = hashlib.sha256(repr(known).encode())
         for name, value in sorted(self.frozen_state.items()):
             digest.update(name.encode() + str(value.dtype).encode())
             digest.update(value.cpu().numpy().tobytes())
@@ -439,15 +465,20 @@ class FlatNetwork:
         return copy.deepcopy(nn.Sequential(*self._fixed_layers()))
 
     def _fixed_layers(self) -> list[nn.Module]:
-        """The layers before the first one that has parameters to learn."""
+        """The layers before the first one that is learnt, or that the head reads φ by."""
         layers = self._layers()
-        trained = [any(p.requires_grad for p in layer.parameters()) for layer in layers]
-        return layers[: trained.index(True)]
+        of_head = [
+            any(p.requires_grad for p in layer.parameters())
+            or (position > 0 and isinstance(layer, FirstColumns))
+            for position, layer in enumerate(layers)
+        ]
+        return layers[: of_head.index(True)]
 
     def outputs_of_many(self, thetas: Tensor, x: Tensor) -> Tensor:
         """f(θ, x) for many θ; the result has shape (models, n, outputs)."""
         if self._linear:
-            return self.outputs_of_features(thetas, self.features(x).to(thetas.dtype))
+            features = self.head.features(self.features(x))
+            return self.outputs_of_features(thetas, features.to(thetas.dtype))
         # Blocks keep the intermediate activations of all models from existing at once.
         block = max(1, 2**22 // max(1, len(x) * 64))
         return vmap(self, in_dims=(0, None), chunk_size=block)(thetas, x)

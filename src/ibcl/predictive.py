@@ -205,7 +205,7 @@ def head_outputs(head: FlatNetwork, thetas: Tensor, features: Tensor) -> Tensor:
     Linear heads in double precision, so that no answer depends on the rows it is computed with.
     """
     if head.is_linear:
-        return head.outputs_of_features(thetas.double(), features.double())
+        return head.outputs_of_features(thetas.double(), head.features(features).double())
     with torch.no_grad():
         return head.outputs_of_many(thetas.to(features.dtype), features)
 

@@ -10,7 +10,7 @@ at once.
 * `prediction_set`, `union_set` and the intervals: the answers.
 """
 
-from ibcl.conformal.calibration import Calibration, CalibrationRows, held_out, rounded
+from ibcl.conformal.calibration import Calibration, CalibrationRows, as_kept, held_out, rounded
 from ibcl.conformal.scores import (
     CLASS_SCORES,
     ClassScore,
@@ -52,6 +52,7 @@ __all__ = [
     "CalibrationRows",
     "ClassScore",
     "Guarantee",
+    "as_kept",
     "background_scores",
     "component_intervals",
     "component_scores",

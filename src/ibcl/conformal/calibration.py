@@ -18,6 +18,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
+from torch.nn import functional
+
+from ibcl.backbones import NO_TOKEN
 
 CalibrationRows = Literal["kept", "scores"]
 _LARGEST = torch.finfo(torch.float16).max
@@ -38,6 +41,23 @@ def rounded(features: Tensor) -> Tensor:
     return features.clamp(-_LARGEST, _LARGEST).half()
 
 
+def as_kept(features: Tensor, tokens_from: int | None = None) -> Tensor:
+    """Return features as rows kept come back: `rounded`, but for token ids, which stay exact.
+
+    Parameters
+    ----------
+    tokens_from
+        The first column of token ids, where features carry any.
+
+    Examples
+    --------
+    >>> as_kept(torch.tensor([[0.1, 30521.0]]), tokens_from=1)
+    tensor([[9.9976e-02, 3.0521e+04]])
+    """
+    kept = rounded(features[:, :tokens_from]).float()
+    return kept if tokens_from is None else torch.cat([kept, features[:, tokens_from:].float()], 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """The calibration samples of one task: rows or scores, never both.
@@ -46,6 +66,8 @@ class Calibration:
     ----------
     features
         Rows kept: shape (n, ...), in half precision.
+    tokens
+        Token ids that these rows carry, shape (n, length), exactly; None where they carry none.
     answers
         Of these rows: numbers of classes or values, shape (n,).
     scores
@@ -66,6 +88,7 @@ class Calibration:
     features: Tensor | None = None
     answers: Tensor | None = None
     scores: Tensor | None = None
+    tokens: Tensor | None = None
 
     def __post_init__(self) -> None:
         if (self.features is None) != (self.answers is None):
@@ -82,15 +105,49 @@ class Calibration:
                 raise ValueError("Calibration features must be finite and in half precision.")
             if self.answers.is_floating_point() and not bool(self.answers.isfinite().all()):
                 raise ValueError("Calibration answers must be finite.")
+        if self.tokens is not None:
+            rows = None if self.features is None else self.features.shape[:1]
+            if self.tokens.dtype != torch.int32 or self.tokens.shape[:1] != rows:
+                raise ValueError("Calibration tokens must be whole numbers, one row per sample.")
+            if self.tokens.ndim != 2 or bool((self.tokens < NO_TOKEN).any()):
+                raise ValueError("Calibration tokens must be ids, one row per sample.")
         if self.scores is not None and (self.scores.ndim != 1 or bool(self.scores.isnan().any())):
             raise ValueError("Calibration scores must be numbers, one for each sample.")
         if self.n == 0:
             raise ValueError("A calibration needs at least one sample.")
 
     @classmethod
-    def of_rows(cls, features: Tensor, answers: Tensor) -> Calibration:
-        """Keep rows; their features are rounded to half precision."""
-        return cls(features=rounded(features), answers=answers)
+    def of_rows(
+        cls, features: Tensor, answers: Tensor, tokens_from: int | None = None
+    ) -> Calibration:
+        """Keep rows; their features are rounded to half precision.
+
+        Parameters
+        ----------
+        tokens_from
+            The first column of token ids, where features carry any: these are kept exactly.
+        """
+        tokens = None if tokens_from is None else features[:, tokens_from:].int().contiguous()
+        return cls(features=rounded(features[:, :tokens_from]), answers=answers, tokens=tokens)
+
+    def kept(self, length: int = 0) -> Tensor:
+        """Return the rows' features as they are answered from, in single precision.
+
+        Parameters
+        ----------
+        length
+            Tokens that rows are to have at least.
+        """
+        if self.features is None:
+            raise ValueError("Calibration scores have no features.")
+        if self.tokens is None:
+            return self.features.float()
+        return torch.cat([self.features.float(), _longer(self.tokens, length).float()], 1)
+
+    @property
+    def length(self) -> int:
+        """How many tokens its rows carry."""
+        return 0 if self.tokens is None else self.tokens.shape[1]
 
     @classmethod
     def of_scores(cls, scores: Tensor) -> Calibration:
@@ -117,11 +174,21 @@ class Calibration:
         mine, theirs = self.tensors(), other.tensors()
         if mine["features"].shape[1] != theirs["features"].shape[1]:
             raise ValueError("Calibration rows of different features cannot be united.")
+        if mine.keys() != theirs.keys():
+            raise ValueError("Calibration rows with and without tokens cannot be united.")
+        length = max(self.length, other.length)
+        for each in (mine, theirs):
+            each.update({"tokens": _longer(each["tokens"], length)} if "tokens" in each else {})
         return Calibration(**{name: torch.cat([mine[name], theirs[name]]) for name in mine})
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what there is to store, by its name."""
-        parts = {"features": self.features, "answers": self.answers, "scores": self.scores}
+        parts = {
+            "features": self.features,
+            "answers": self.answers,
+            "scores": self.scores,
+            "tokens": self.tokens,
+        }
         return {name: tensor for name, tensor in parts.items() if tensor is not None}
 
     @property
@@ -141,9 +208,14 @@ class Calibration:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Calibration:
         """Return what `tensors` gave."""
-        if not set(tensors) <= {"features", "answers", "scores"}:
+        if not set(tensors) <= {"features", "answers", "scores", "tokens"}:
             raise ValueError(f"A calibration cannot consist of {', '.join(sorted(tensors))}.")
         return cls(**tensors)
+
+
+def _longer(tokens: Tensor, length: int) -> Tensor:
+    """Return rows of at least so many tokens; there are none where they were shorter."""
+    return functional.pad(tokens, (0, max(0, length - tokens.shape[1])), value=int(NO_TOKEN))
 
 
 def held_out(

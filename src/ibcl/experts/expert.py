@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
 EXPERTS: dict[str, str] = {
     "auto": "ibcl.experts.expert:Auto",
+    "lora": "ibcl.adapters.lora:LoRA",
     "scikit-learn": "ibcl.experts.estimators:Estimator",
 }
 """Where the expert of each name lives, as ``"module:class"``; imported when it is needed."""
@@ -30,6 +32,10 @@ class Fitted(ABC):
     def answers(self, x: Tensor) -> Tensor:
         """Return p(y | x): class probabilities or expected values, shape (n, columns)."""
 
+    def on(self, network: FlatNetwork) -> Fitted:
+        """Return what answers behind a learner's network: itself, unless it needs the network."""
+        return self
+
     @abstractmethod
     def encode(self) -> bytes:
         """Return it as bytes without pickle, the same ones whenever it is the same."""
@@ -40,6 +46,18 @@ class Expert(ABC):
 
     name: ClassVar[str]
     """Its key in `EXPERTS`."""
+    reads_inputs: ClassVar[bool] = False
+    """Whether it reads all of φ, with the inputs that the network carries along in it."""
+
+    def network(self, module: nn.Module) -> nn.Module:
+        """Return the network to learn with where a user gave this one; the same by default."""
+        return module
+
+    def fit_on(
+        self, network: FlatNetwork, data: TaskData, classes: int | None, seed: int
+    ) -> Fitted:
+        """Learn a task behind a learner's network; see `fit`."""
+        return self.fit(data, classes, seed)
 
     @abstractmethod
     def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
@@ -125,7 +143,7 @@ def expert_of(name: str) -> type[Expert]:
     >>> expert_of("oracle")
     Traceback (most recent call last):
     ...
-    ValueError: 'oracle' is no known expert: expected one of auto, scikit-learn.
+    ValueError: 'oracle' is no known expert: expected one of auto, lora, scikit-learn.
     """
     if name not in EXPERTS:
         raise ValueError(

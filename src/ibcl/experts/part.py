@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from torch import Tensor
@@ -22,7 +22,7 @@ class ExpertPart:
     Parameters
     ----------
     columns
-        How many of the first columns of φ it reads.
+        How many of the first columns of φ it reads; None for all.
     share
         λ of `ibcl.experts.share`: how much of the task's answer is the expert's; 1 is all of it.
     """
@@ -30,7 +30,7 @@ class ExpertPart:
     kind: ClassVar[str] = "expert"
 
     fitted: Fitted
-    columns: int
+    columns: int | None
     share: float = 1.0
 
     @property
@@ -41,6 +41,10 @@ class ExpertPart:
     def answers(self, features: Tensor) -> Tensor:
         """p_k(y | φ), shape (n, columns of an answer)."""
         return self.fitted.answers(features.flatten(1)[:, : self.columns])
+
+    def on(self, network: FlatNetwork) -> ExpertPart:
+        """Return it ready to answer behind a learner's network."""
+        return replace(self, fitted=self.fitted.on(network))
 
     @property
     def nbytes(self) -> int:
@@ -61,20 +65,27 @@ class ExpertPart:
             name, columns, share = known["expert"], known["columns"], known.get("share", 1.0)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError("this is no expert of a task") from None
-        if not isinstance(name, str) or not isinstance(columns, int) or columns < 1:
+        whole = columns is None or (isinstance(columns, int) and columns > 0)
+        if not isinstance(name, str) or not whole:
             raise ValueError("this is no expert of a task")
         if not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError("the share of a task's expert must be above 0 and at most 1")
         return cls(expert_of(name).decode(rest), columns, float(share))
 
 
-def task_experts(knowledge: KnowledgeBase) -> dict[int, ExpertPart]:
-    """Return the experts of the tasks that have one, by the tasks' numbers."""
+def task_experts(knowledge: KnowledgeBase, network: FlatNetwork) -> dict[int, ExpertPart]:
+    """Return the experts of the tasks that have one, by the tasks' numbers.
+
+    Parameters
+    ----------
+    network
+        The network over x, which they answer behind.
+    """
     found: dict[int, ExpertPart] = {}
     for number, parts in enumerate(knowledge.parts):
         part = parts.get(ExpertPart.kind)
         if isinstance(part, ExpertPart):
-            found[number] = part
+            found[number] = part.on(network)
     return found
 
 

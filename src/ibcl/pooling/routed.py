@@ -339,7 +339,7 @@ class RoutedPredictives(GatedPredictives):
     @cached_property
     def experts(self) -> dict[int, ExpertPart]:
         """What answers in place of tasks' heads."""
-        return task_experts(self.knowledge)
+        return task_experts(self.knowledge, self.network)
 
     @cached_property
     def gate(self) -> Gate:

@@ -318,7 +318,7 @@ class RoutedEvidencePredictives(GatedPredictives):
     @cached_property
     def experts(self) -> dict[int, ExpertPart]:
         """What answers in place of tasks' heads."""
-        return task_experts(self.knowledge)
+        return task_experts(self.knowledge, self.network)
 
     @property
     def head_share(self) -> float:

@@ -173,7 +173,7 @@ class RoutedExperts(RoutedNetworks):
 
     def _joint(self, features: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.gate.joint(gate_features(features))
+            return self.gate.joint(gate_features(features, self.gate))
 
     def extreme_means(self, features: Tensor, position: int, thetas: Tensor) -> Tensor:
         """Average of a task's expert."""
@@ -251,7 +251,7 @@ class ExpertsModule(nn.Module):
         """Outputs whose mean is Σ_k r_k(φ, w) p_k(y | φ)."""
         features = self.features(x)
         flat = features.flatten(1)
-        joint = self.gate.joint(flat)
+        joint = self.gate.joint(flat[:, : self.gate.columns])
         shares = torch.softmax(self.gate.of_joint(joint) + self.log_weights, 1)[:, self.active]
         inputs = flat if self.flat else features
         means = torch.stack([self.likelihood.mean(head(inputs).flatten(1)) for head in self.heads])
@@ -278,7 +278,8 @@ class ExpertAnswers(RoutedAnswers):
     @cached_property
     def _joint(self) -> Tensor:
         with torch.no_grad():
-            return self._experts.gate.joint(gate_features(self.features))
+            gate = self._experts.gate
+            return gate.joint(gate_features(self.features, gate))
 
     @cached_property
     def densities(self) -> Tensor:

@@ -126,6 +126,8 @@ class TaskGate(nn.Module, ABC):
     """Densities of all tasks' features."""
 
     tasks: int
+    columns: int
+    """How many of φ's first columns it reads."""
     temperature: float
 
     @abstractmethod
@@ -174,7 +176,7 @@ class Gate(TaskGate):
         _check(tensors)
         for name in GATE_TENSORS:
             self.register_buffer(name, tensors[name])
-        self.tasks = int(self.task.max()) + 1
+        self.tasks, self.columns = int(self.task.max()) + 1, self.means.shape[1]
         self.register_buffer("by_task", components_by_task(self.task), persistent=False)
         self.is_linear = self.whitening.ndim == 2
         if self.is_linear:

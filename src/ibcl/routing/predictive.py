@@ -45,9 +45,9 @@ def mixed(shares: Tensor, answers: Tensor) -> Tensor:
     return (shares.T[:, :, None].to(answers) * answers).sum(0)
 
 
-def gate_features(features: Tensor) -> Tensor:
-    """What a gate sees of φ: one flat row per sample, in double precision."""
-    return features.flatten(1).double()
+def gate_features(features: Tensor, gate: TaskGate) -> Tensor:
+    """What a gate sees of φ: the columns it knows, one flat row per sample, in double precision."""
+    return features.flatten(1)[:, : gate.columns].double()
 
 
 def row_blocks(features: Tensor, tasks: int, columns: int) -> Iterator[Tensor]:
@@ -149,13 +149,13 @@ class RoutedNetworks(Predictive):
     def routing(self, features: Tensor) -> Tensor:
         """r_k(φ, w), shape (n, tasks)."""
         with torch.no_grad():
-            scores = self.gate(gate_features(features))
+            scores = self.gate(gate_features(features, self.gate))
             return torch.softmax(scores + self.weights.log().to(scores), 1)
 
     def novelty(self, features: Tensor) -> Tensor:
         """How far φ is from every task; about 1 for inputs like those learnt."""
         with torch.no_grad():
-            return self.gate.novelty(gate_features(features))
+            return self.gate.novelty(gate_features(features, self.gate))
 
     def means(self, features: Tensor, thetas: Tensor | None = None) -> Tensor:
         """Σ_k r_k(φ, w) p_k(y | φ)."""
@@ -270,7 +270,8 @@ class RoutedModule(nn.Module):
         """Outputs whose mean is Σ_k r_k(φ, w) p_k(y | φ)."""
         features = self.features(x)
         flat = features.flatten(1)
-        shares = torch.softmax(self.gate(flat) + self.log_weights, 1)[:, self.active]
+        scores = self.gate(flat[:, : self.gate.columns]) + self.log_weights
+        shares = torch.softmax(scores, 1)[:, self.active]
         inputs = flat if self.flat else features
         means = torch.stack([self.likelihood.mean(head(inputs).flatten(1)) for head in self.heads])
         if self.seen is not None:
@@ -306,7 +307,7 @@ class RoutedAnswers(Answers):
     def densities(self) -> Tensor:
         """Log e_k(φ) up to a term that all tasks share, of shape (rows, tasks)."""
         with torch.no_grad():
-            densities: Tensor = self._gate(gate_features(self.features))
+            densities: Tensor = self._gate(gate_features(self.features, self._gate))
         return densities
 
     def _of_tasks(self, thetas: Tensor, features: Tensor) -> Tensor:

@@ -455,6 +455,12 @@ def _rebuild(
     network: nn.Module | None,
     device: str | torch.device | None,
 ) -> State:
+    try:
+        expert = restore_expert(manifest.expert)
+    except ValueError as error:
+        raise StoreError(f"{folder}/{FILE_NAME} is not valid: {error}") from None
+    if expert is not None and network is not None:
+        network = expert.network(network)
     flat = FlatNetwork(rebuild_network(folder, manifest.network, network, device))
     priors, stored = _read_gaussians(folder, manifest)
     try:
@@ -473,7 +479,7 @@ def _rebuild(
             manifest.independent,
             manifest.task_incremental,
             manifest.calibration,
-            expert=restore_expert(manifest.expert),
+            expert=expert,
             distance=manifest.distance,
         )
         knowledge = empty_knowledge(settings, flat)
