@@ -39,9 +39,7 @@ def probe(features: Tensor, y: Tensor, weights: Tensor | None, classification: b
         rows = torch.as_tensor(ridge.coef_).reshape(y.shape[1], -1)
         offsets = torch.as_tensor(ridge.intercept_).reshape(-1)
     # Not drawn, so that nobody's random numbers are used up.
-    head: nn.Linear = nn.utils.skip_init(
-        nn.Linear, features.shape[1], len(rows), device=features.device
-    )
+    head = nn.Linear(features.shape[1], len(rows), device="meta").to_empty(device=features.device)
     with torch.no_grad():
         head.weight.copy_(rows / scale)
         head.bias.copy_(offsets)
