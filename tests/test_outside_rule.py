@@ -1,7 +1,8 @@
 """A rule from outside can do all that the library's own can.
 
 `Nearest` below is written with public names only. It has a setting, keeps moments of every task,
-answers by one head per task with shares of its own, and has routing and novelty.
+answers by one head or expert per task with shares of its own, has routing, novelty and densities to
+infer preferences from, and its prediction sets are calibrated.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 import ibcl
 from ibcl import pooling
+from ibcl.experts import task_experts
 from ibcl.pooling import PoolingRule, split_weights
 from ibcl.predictive import AnswersByPreference, CredalSet, Predictives, SingleNetwork
 from ibcl.routing import Moments
@@ -39,6 +41,7 @@ class Nearest(PoolingRule):
 
     name: ClassVar[str] = "nearest"
     independent: ClassVar[bool] = True
+    takes_experts: ClassVar[bool] = True
 
     def pool(self, knowledge, weights):
         return pooling.RULES["wasserstein"].pool(knowledge, weights)
@@ -73,21 +76,34 @@ class NearestPredictives(Predictives):
     def parameters(self, preferences):
         return self.rule.means(self.knowledge, self.split(preferences))
 
+    def task_answers(self, features):
+        return OfTasks(self, features)
+
     @property
     def centres(self) -> Tensor:
         kept = self.knowledge.moments
         return torch.stack([(m.counts[:, None] * m.means).sum(0) / m.counts.sum() for m in kept])
 
 
+class OfTasks:
+    """−s ‖φ − μ_k‖², and what every task answers alone."""
+
+    def __init__(self, known: NearestPredictives, features: Tensor) -> None:
+        alone = known.of(known.split(torch.full((len(known.knowledge.tasks),), 1.0)))
+        self.densities = -known.rule.sharpness * alone.distances(features)
+        self.of_tasks = alone.of_tasks(features)
+
+
 class NearestHeads(SingleNetwork):
-    """One head per task, that of its posterior."""
+    """One head per task, that of its posterior, or the task's expert."""
 
     def __init__(self, known: NearestPredictives, weights: Tensor) -> None:
         knowledge = known.knowledge
         vertices = torch.eye(len(knowledge.tasks), dtype=torch.float64)
         self.heads = known.rule.means(knowledge, known.split(vertices))
         self.weights, self.centres = weights.sum(-1), known.centres
-        self.sharpness = known.rule.sharpness
+        self.sharpness, self.experts = known.rule.sharpness, task_experts(knowledge)
+        self.has_experts = bool(self.experts)
         credal = CredalSet(
             lambda: known.rule.pool(knowledge, weights),
             lambda: list(enumerate(knowledge.extremes())),
@@ -95,20 +111,26 @@ class NearestHeads(SingleNetwork):
         theta = known.rule.means(knowledge, weights[None])[0]
         super().__init__(known.network, known.likelihood, theta, credal)
 
-    def _distances(self, features: Tensor) -> Tensor:
+    def distances(self, features: Tensor) -> Tensor:
         return torch.cdist(features.flatten(1).double(), self.centres.double()).square()
 
     def routing(self, features):
-        return torch.softmax(self.weights.log() - self.sharpness * self._distances(features), 1)
+        return torch.softmax(self.weights.log() - self.sharpness * self.distances(features), 1)
 
     def novelty(self, features):
-        return self._distances(features).amin(1) / features.flatten(1).shape[1]
+        return self.distances(features).amin(1) / features.flatten(1).shape[1]
 
     def means(self, features, thetas=None):
         if thetas is not None:
             return super().means(features, thetas)
+        shares = self.routing(features).T[:, :, None]
+        return (shares * self.of_tasks(features)).sum(0, keepdim=True)
+
+    def of_tasks(self, features):
         own = super().means(features, self.heads).double()
-        return (self.routing(features).T[:, :, None] * own).sum(0, keepdim=True)
+        for number, expert in self.experts.items():
+            own[number] = expert.answers(features).double()
+        return own
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +208,55 @@ def test_it_follows_further_batches_and_forgets():
 def test_it_infers_preferences():
     learnt = teach(learner("binary"), "binary")
     assert max(learnt.infer_preference(inputs(1, seed=9)).items(), key=lambda p: p[1])[0] == "b"
+
+
+def test_preferences_are_inferred_from_its_own_densities():
+    """With a sharpness of almost zero its densities tell nothing, whatever the moments would."""
+    blind = teach(learner("binary", Nearest(1e-9)), "binary")
+    inferred = blind.infer_preference(inputs(1, seed=9))
+    assert list(inferred.values()) == pytest.approx([1 / 3] * 3, abs=1e-3)
+
+
+def test_experts_answer_behind_it_and_come_back_from_disk(tmp_path):
+    pytest.importorskip("skops", reason="experts are an extra")
+    from sklearn.tree import DecisionTreeClassifier
+
+    tree = DecisionTreeClassifier(max_depth=3, random_state=0)
+    rule = Nearest(0.3)
+    learnt = ibcl.IBCL(ibcl.networks.linear(INPUTS), [3.0], pooling=rule, expert=tree)
+    trees = []
+    for number, name in enumerate("abc"):
+        x, y = task("binary", number)
+        learnt.learn(x, y, task=name)
+        trees.append(DecisionTreeClassifier(max_depth=3, random_state=0).fit(x, y))
+    learnt.save(tmp_path / "kb")
+    weights = np.array([0.2, 0.3, 0.5])
+    model = ibcl.load(tmp_path / "kb").model(weights)
+    shares = np.asarray(model.routing(X), float)
+    own = np.stack([each.predict_proba(X.numpy()) for each in trees])
+    expected = np.einsum("nk,knc->nc", shares, own)
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-5)
+
+
+def test_a_rule_without_a_gate_says_that_it_takes_no_experts():
+    learner = ibcl.IBCL(ibcl.networks.linear(INPUTS), pooling="wasserstein", expert="auto")
+    with pytest.raises(ValueError, match="wasserstein"):
+        learner.learn(*task("binary", 0))
+
+
+def test_its_prediction_sets_are_calibrated():
+    """Scores are its own: a set holds a class where its probability reaches the right rank."""
+    learnt = ibcl.IBCL(ibcl.networks.linear(INPUTS), [3.0], pooling=Nearest(0.3), calibration=40)
+    for number, name in enumerate("abc"):
+        learnt.learn(*task("binary", number, size=160), task=name)
+    weights = {"a": 0.2, "b": 0.3, "c": 0.5}
+    model = learnt.model(weights)
+    held = 0.0
+    for number, weight in enumerate(weights.values()):
+        x, y = task("binary", number, size=400, seed=7)
+        sets = model.predict_set(x, alpha=0.2)
+        held += weight * float(sets[np.arange(len(y)), y.numpy()].mean())
+    assert 0.72 < held < 0.95
 
 
 def test_the_service_answers_with_it(tmp_path):

@@ -98,7 +98,7 @@ def settle(
             else f"{MEAN_FIELD_PRIOR_STD:g}, the usual for networks"
         )
     rule = _pooling(network, data, given, closed_form, reasons)
-    if given.expert is not None and not isinstance(rule, Routed | RoutedEvidence):
+    if given.expert is not None and not rule.takes_experts:
         raise ValueError(
             f"Experts answer behind a gate, which pooling {rule.name!r} has not: use "
             "pooling='routed', without task ids."

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -268,6 +268,18 @@ class Answers(ABC):
             yield self.crossed(block)
 
 
+class TaskAnswers(Protocol):
+    """What every task says of the same rows, whatever the preference."""
+
+    @property
+    def densities(self) -> Tensor:
+        """Log p_k(φ) up to a term that all tasks share: shape (rows, tasks)."""
+
+    @property
+    def of_tasks(self) -> Tensor:
+        """p_k(y | φ), the answer of every task alone: shape (tasks, rows, columns)."""
+
+
 class AnswersByPreference(Answers):
     """Answers of rules that need a predictive of its own for every preference."""
 
@@ -356,6 +368,13 @@ class Predictives(ABC):
     @abstractmethod
     def parameters(self, preferences: Tensor) -> Tensor:
         """Return the mean models' parameters of many preferences, shape (preferences, D)."""
+
+    def task_answers(self, features: Tensor) -> TaskAnswers | None:
+        """Return densities and answers of all tasks, where the rule has a gate.
+
+        Preferences are inferred from them; without any, from a gate made of what the tasks keep.
+        """
+        return None
 
     def at(self, preference: Tensor) -> Predictive:
         """Return the predictive of a preference of shape (tasks,), remembered for a while."""

@@ -111,10 +111,8 @@ class State:
         return rule.predictives(self.knowledge, self.network, likelihood)
 
     @cached_property
-    def _routed(self) -> GatedPredictives:
-        """Heads and gate of all tasks, for densities of inputs under any rule."""
-        if isinstance(self.predictives, GatedPredictives):
-            return self.predictives
+    def _gate(self) -> GatedPredictives:
+        """Heads and gate of all tasks, for densities of inputs under rules without a gate."""
         return Routed().predictives(self.knowledge, self.network, self.likelihood)
 
     def log_densities(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -127,7 +125,7 @@ class State:
         labels
             As they come from an encoder, or as the likelihood takes them.
         """
-        answers = self._routed.task_answers(features)
+        answers = self.predictives.task_answers(features) or self._gate.task_answers(features)
         densities = answers.densities
         if labels is None:
             return densities

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 import ibcl
 from ibcl.demo.tasks import LEVELS, DigitTasks
-from ibcl.routing import RoutedAnswers
 
 
 def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
@@ -29,8 +28,8 @@ def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
     scores, heads, alone = [], [], []
     for task in digits.tasks:
         x = task.test.x
-        answers = state.predictives.answers(state.features(x))
-        assert isinstance(answers, RoutedAnswers)
+        answers = state.predictives.task_answers(state.features(x))
+        assert answers is not None
         found = answers.densities
         scores.append(_floats(found - found.amax(1, keepdim=True)))
         heads.append(_floats(answers.of_tasks[:, :, 1].T))

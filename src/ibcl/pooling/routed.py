@@ -103,6 +103,7 @@ class Routed(PoolingRule):
 
     name: ClassVar[str] = "routed1"
     independent: ClassVar[bool] = True
+    takes_experts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.support is not None and not 0 <= self.support <= 1:

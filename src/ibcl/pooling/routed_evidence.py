@@ -104,6 +104,7 @@ class RoutedEvidence(PoolingRule):
 
     name: ClassVar[str] = "routed"
     independent: ClassVar[bool] = True
+    takes_experts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):

@@ -55,6 +55,8 @@ class PoolingRule(ABC):
     """Whether tasks are better learnt independently than one from another, by default."""
     threshold: ClassVar[float] = 0.0
     """The distance threshold d by default."""
+    takes_experts: ClassVar[bool] = False
+    """Whether experts may answer for tasks (`ibcl.experts.task_experts`), besides their heads."""
 
     @abstractmethod
     def pool(self, knowledge: KnowledgeBase, weights: Tensor) -> Distribution:
