@@ -88,3 +88,17 @@ def test_bounds_ask_the_gate_once_however_many_tasks(monkeypatch):
     for task in learner.tasks:
         answer = learner.model(task).predict_proba(x)
         assert bool(((lower <= answer + 1e-6) & (answer <= upper + 1e-6)).all())
+
+
+def test_of_very_many_samples_evenly_spaced_ones_stand_for_all(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4000, 3, generator=generator)
+    y, weights = (x[:, 0] > 1).long(), torch.rand(4000, generator=generator)
+    whole = ClassDensities.of(x, y, weights, RANKS)
+    monkeypatch.setattr("ibcl.routing.records._MOST_WAVES", 1000)
+    part = ClassDensities.of(x, y, weights, RANKS)
+    assert torch.equal(part.counts, whole.counts)
+    assert torch.equal(part.means, whole.means)
+    torch.testing.assert_close(part.fourier_means, whole.fourier_means, rtol=0, atol=0.1)
+    ratio = part.fourier_scatter.dense()[0].trace() / whole.fourier_scatter.dense()[0].trace()
+    assert abs(float(ratio) - 1) < 0.05

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torch import Tensor
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
 from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
+from ibcl.inference.prior_scale import best_prior_std
 from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.networks import FlatNetwork, random_features
@@ -38,9 +39,6 @@ from ibcl.tasks import TaskData
 
 # Tried on a task, in units of one over the features' length; its evidence says which one fits.
 PRIOR_SCALES = (0.3, 1.0, 3.0, 10.0, 30.0)
-_FIRST_SCALE = 2
-# Of the fits that scales are compared by.
-_ROUGH = 1e-2
 # For networks without evidence to choose by.
 MEAN_FIELD_PRIOR_STD = 1.0
 MEAN_FIELD_RATE = 0.02
@@ -164,7 +162,7 @@ def choose_for_task(
         return TaskChoice(None, None)
     assert isinstance(likelihood, Likelihood)
     assert isinstance(inference, DenseVI)
-    return TaskChoice(_classification(network, likelihood, inference, grouped(data)), None)
+    return TaskChoice(_classification(network, likelihood, inference, data), None)
 
 
 def grouped(data: TaskData) -> TaskData:
@@ -320,22 +318,7 @@ def _classification(
             "for example to unit variance, or give priors."
         )
     stds = [_half_power(scale / size) for scale in PRIOR_SCALES]
-    rough: Any = dataclasses.replace(inference, tolerance=max(_ROUGH, inference.tolerance))
-    known: dict[int, float] = {}
-
-    def objective(place: int) -> float:
-        if place not in known:
-            priors = as_priors(stds[place : place + 1], network)
-            known[place] = rough.infer(network, likelihood, priors, data).objectives[0]
-        return known[place]
-
-    best = _FIRST_SCALE
-    while True:
-        near = [place for place in (best - 1, best, best + 1) if 0 <= place < len(stds)]
-        better = max(near, key=objective)
-        if better == best:
-            return stds[best]
-        best = better
+    return best_prior_std(network, likelihood, inference, stds, data, group=True)
 
 
 def _regression(network: FlatNetwork, data: TaskData, std: float | None) -> tuple[float, float]:

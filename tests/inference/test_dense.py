@@ -146,7 +146,7 @@ def test_large_problems_start_in_single_precision_and_end_at_the_same_posterior(
     x, y = logistic_data(300, 60)
     prior = isotropic(61, 1.0)
     (double,) = infer(linear(60), Bernoulli(), prior, x, y, tolerance=1e-5).posteriors
-    monkeypatch.setattr("ibcl.inference.sites._LARGE", 0)
+    monkeypatch.setattr("ibcl.inference.sites.LARGE", 0)
     (mixed,) = infer(linear(60), Bernoulli(), prior, x, y, tolerance=1e-5).posteriors
     assert_same_gaussian(double, mixed, tolerance=1e-4)
 
@@ -296,7 +296,7 @@ def test_a_prior_of_another_size_is_refused():
 @pytest.mark.parametrize("outlier", [1e8, 1e20, 1e30])
 def test_outliers_do_not_break_it(outlier, large, monkeypatch):
     """What single precision cannot hold is begun in double precision."""
-    monkeypatch.setattr("ibcl.inference.sites._LARGE", large)
+    monkeypatch.setattr("ibcl.inference.sites.LARGE", large)
     x, y = logistic_data(50, 3)
     x[0, 0] = outlier
     with warnings.catch_warnings():

@@ -88,9 +88,9 @@ def test_fewer_samples_than_columns_have_the_posterior_of_the_whole_space(
 def test_what_is_begun_on_a_part_ends_at_the_posterior_of_all(monkeypatch):
     data = task(12_000, 20)
     network, prior = FlatNetwork(linear(20)), isotropic(21, 3.0)
-    monkeypatch.setattr(sites, "_LARGE", float("inf"))
+    monkeypatch.setattr(sites, "LARGE", float("inf"))
     plain = ibcl.DenseVI(tolerance=1e-6).infer(network, Bernoulli(), [prior], data)
-    monkeypatch.setattr(sites, "_LARGE", 0)
+    monkeypatch.setattr(sites, "LARGE", 0)
     parts = []
     monkeypatch.setattr(
         sites, "drawn", lambda samples, count: parts.append(count) or drawn(samples, count)

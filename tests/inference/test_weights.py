@@ -70,7 +70,7 @@ def test_equal_weights_of_one_change_nothing(method, likelihood, outputs, y):
 
 
 def test_single_precision_starts_keep_the_weights(monkeypatch):
-    monkeypatch.setattr("ibcl.inference.sites._LARGE", 0)
+    monkeypatch.setattr("ibcl.inference.sites.LARGE", 0)
     test_whole_weights_are_repeated_samples(*CASES["bernoulli"])
 
 

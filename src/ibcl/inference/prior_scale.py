@@ -2,8 +2,9 @@ r"""The prior's standard deviation that a task's own evidence prefers, cheaply.
 
 The ELBO of a Gaussian q is a lower bound on log ∫ p(y | θ) N(θ | 0, σ²I) dθ, so the σ with the
 largest one is type II maximum likelihood. A few σ apart by half a power of ten are compared, which
-needs neither all samples nor an exact solution: some samples are drawn, and each σ begins at the
-evidence that the one before it found, to which only its own prior is added.
+needs neither all samples nor an exact solution: some samples are drawn, the search climbs from the
+σ in the middle, and each σ begins at the evidence that its neighbour found, to which only its own
+prior is added.
 
 Rows that are repeated, as where every user's row stands once for each of his answers, say less than
 their number: rows with the same features and label are put together and weighted so that the
@@ -13,23 +14,24 @@ weights sum to Kish's effective size (Σ_g c_g)² / Σ_g c_g² of the groups' co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ibcl.inference.dense import DenseVI
-from ibcl.inference.head import head_features
+from ibcl.inference.head import head_features, parameter_positions
 from ibcl.inference.samples import HeldSamples, drawn
-from ibcl.inference.sites import Natural, SiteProblem, solve
+from ibcl.inference.sites import LARGE, Natural, SiteProblem, solve
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
 # Samples that are drawn: so many a parameter of one output, and at least so many.
-_A_PARAMETER, _SMALLEST = 8, 2048
+_A_PARAMETER, _SMALLEST = 16, 4096
 # How closely each standard deviation's posterior is found.
-_TOLERANCE = 0.1
+_TOLERANCE = 0.01
 
 
 def best_prior_std(
@@ -41,10 +43,12 @@ def best_prior_std(
     *,
     group: bool = False,
 ) -> float:
-    """Return the one of these standard deviations of a zero-mean prior with the largest ELBO.
+    """Return the one of these standard deviations of the prior with the largest ELBO.
 
     Parameters
     ----------
+    stds
+        Ascending.
     data
         The task, with labels as the likelihood's `check` returns them.
     inference
@@ -68,42 +72,69 @@ def best_prior_std(
     part = drawn(samples, max(_SMALLEST, _A_PARAMETER * columns))
     if group:
         part = grouped(part)
-    if part.size < columns:
+    order = parameter_positions(layer, samples.device)
+    centre = network.centre.to(samples.device, torch.float64)[order]
+    if part.size < columns and not bool(centre.any()):
         part, columns, bias = _in_their_span(part, bias), part.size, False
+        centre = centre.new_zeros(len(centre), columns)
     separated = likelihood.separate(part.y, layer.out_features)
-    outputs = layer.out_features if separated is None else 1
     problems = (
-        [(likelihood, part)]
+        [_Problem(likelihood, part, centre.flatten(), bias)]
         if separated is None
-        else [(alone.likelihood, part._replace(y=alone.y)) for alone in separated]
+        else [
+            _Problem(alone.likelihood, part._replace(y=alone.y), mean, bias)
+            for alone, mean in zip(separated, centre, strict=True)
+        ]
     )
-    bounds = np.zeros(len(stds))
-    for own, alone in problems:
-        bounds += _bounds(own, alone, stds, columns * outputs, bias, inference.max_iterations)
-    return float(stds[int(np.argmax(bounds))])
+    best = len(stds) // 2
+    known = {best: [each.fit(stds[best], inference.max_iterations, None) for each in problems]}
+    while True:
+        near = [place for place in (best - 1, best, best + 1) if 0 <= place < len(stds)]
+        for place in near:
+            if place not in known:
+                known[place] = [
+                    each.fit(stds[place], inference.max_iterations, begun.evidence)
+                    for each, begun in zip(problems, known[best], strict=True)
+                ]
+        better = max(near, key=lambda place: sum(fit.bound for fit in known[place]))
+        if better == best:
+            return float(stds[best])
+        best = better
 
 
-def _bounds(
-    likelihood: Likelihood,
-    samples: HeldSamples,
-    stds: Sequence[float],
-    dimension: int,
-    bias: bool,
-    max_iterations: int,
-) -> np.ndarray:
-    """ELBO of each standard deviation, each begun at the evidence of the one before."""
-    zero = torch.zeros(dimension, dtype=torch.float64, device=samples.device)
-    identity = torch.eye(dimension, dtype=torch.float64, device=samples.device)
-    found: list[float] = []
-    evidence: Natural | None = None
-    for std in stds:
-        prior = Natural(zero, identity / std**2)
-        problem = SiteProblem(samples, likelihood, zero, prior.precision, bias=bias)
-        start = None if evidence is None else prior.plus(evidence)
-        q = solve(problem, _TOLERANCE, max_iterations, start)
-        evidence = Natural(q.precision @ q.mean, q.precision).plus(prior, -1)
-        found.append(q.bound)
-    return np.array(found)
+class _Fit(NamedTuple):
+    """ELBO under one prior, and what the samples add to that prior."""
+
+    bound: float
+    evidence: Natural
+
+
+class _Problem(NamedTuple):
+    """Samples whose parameters have a prior around a centre."""
+
+    likelihood: Likelihood
+    samples: HeldSamples
+    centre: Tensor
+    bias: bool
+
+    def fit(self, std: float, max_iterations: int, begun: Natural | None) -> _Fit:
+        """Find the posterior of a prior, beginning at the evidence under another one."""
+        dimension = len(self.centre)
+        precision = torch.eye(dimension, dtype=torch.float64, device=self.centre.device) / std**2
+        prior = Natural(precision @ self.centre, precision)
+        large = self.samples.size * dimension**2 > LARGE
+        problem = SiteProblem(
+            self.samples,
+            self.likelihood,
+            self.centre,
+            precision,
+            bias=self.bias,
+            # Scales are compared by far more than single precision leaves open.
+            dtype=torch.float32 if large else torch.float64,
+        )
+        q = solve(problem, _TOLERANCE, max_iterations, begun and prior.plus(begun))
+        natural = Natural(q.precision @ q.mean, q.precision)
+        return _Fit(q.bound, natural.plus(prior, -1))
 
 
 def _in_their_span(samples: HeldSamples, bias: bool) -> HeldSamples:

@@ -45,7 +45,7 @@ _NEWTON = 0.2
 # No step is trusted to leave less than this part of the way.
 _SMALLEST_RATE = 0.05
 # Problems above this many multiplications do their first steps in single precision.
-_LARGE = 2e7
+LARGE = 2e7
 # A part of the samples to begin with: so many per parameter and at least so many, where all are so
 # many times as many; and when it is solved well enough.
 _PART_A_PARAMETER, _SMALLEST_PART, _WORTH_A_PART, _PART_TOLERANCE = 8, 2048, 3, 0.3
@@ -290,7 +290,7 @@ class SiteProblem:
     def stages(self, tolerance: float, begun: bool) -> list[Stage]:
         """Problems to solve one after another, each from the solution of the one before."""
         stages = []
-        if self.multiplications > _LARGE:
+        if self.multiplications > LARGE:
             part = max(_SMALLEST_PART, _PART_A_PARAMETER * len(self.prior_mean))
             if not begun and self.samples.size > _WORTH_A_PART * part:
                 some = drawn(self.samples, part)

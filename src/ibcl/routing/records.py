@@ -18,6 +18,9 @@ from torch import Tensor
 from ibcl.routing.maps import fourier, fourier_frequencies, fourier_width, polar
 from ibcl.routing.scatters import Scatters, scatter_of_matrices, scatter_of_rows
 
+# Samples of a task whose Fourier features are computed.
+_MOST_WAVES = 10_000
+
 
 class Ranks(NamedTuple):
     """How many eigenvectors are kept; None keeps matrices whole."""
@@ -101,7 +104,6 @@ class ClassDensities:
         """
         features = features.double().cpu()
         directions = polar(features)
-        waves = fourier(directions, *fourier_frequencies(features.shape[1]))
         if labels is None:
             labels = torch.zeros(len(features), dtype=torch.int64)
         numbers = labels.long().cpu()
@@ -109,16 +111,15 @@ class ClassDensities:
         classes = torch.unique(numbers)
         counts, means, fourier_means, rows, fourier_rows = [], [], [], [], []
         for number in classes:
-            own = numbers == number
+            own = torch.nonzero(numbers == number).flatten()
             weight = share[own]
-            count = weight.sum()
-            root = weight.sqrt()[:, None]
-            mean, fourier_mean = weight @ directions[own] / count, weight @ waves[own] / count
-            counts.append(count)
+            mean = weight @ directions[own] / weight.sum()
+            counts.append(weight.sum())
             means.append(mean)
+            rows.append(weight.sqrt()[:, None] * (directions[own] - mean))
+            fourier_mean, centred = _fourier_rows(directions, share, own, len(features))
             fourier_means.append(fourier_mean)
-            rows.append(root * (directions[own] - mean))
-            fourier_rows.append(root * (waves[own] - fourier_mean))
+            fourier_rows.append(centred)
         return cls(
             classes,
             torch.stack(counts),
@@ -221,3 +222,28 @@ def _joined(
         for place, shift in zip(places.tolist(), moved, strict=True):
             shifts[place].append(shift)
     return joint, [torch.stack(each, 1) for each in shifts]
+
+
+def _fourier_rows(
+    directions: Tensor, weights: Tensor, own: Tensor, total: int
+) -> tuple[Tensor, Tensor]:
+    """Mean of h over a class, and its rows √w (h − mean), of which the scatter is made.
+
+    Of very many samples evenly spaced ones stand for all, with the class's whole weight: h has at
+    most 1000 columns, whatever the number of samples.
+
+    Parameters
+    ----------
+    own
+        Which samples are the class's.
+    total
+        How many samples the task has.
+    """
+    kept = own
+    if total > _MOST_WAVES:
+        number = max(1, round(len(own) * _MOST_WAVES / total))
+        kept = own[torch.linspace(0, len(own) - 1, number).round().long()]
+    part = weights[kept] * (weights[own].sum() / weights[kept].sum())
+    waves = fourier(directions[kept], *fourier_frequencies(directions.shape[1] - 1))
+    mean = part @ waves / part.sum()
+    return mean, part.sqrt()[:, None] * (waves - mean)

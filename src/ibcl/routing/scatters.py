@@ -17,6 +17,8 @@ from torch import Tensor
 # Scatters of so few columns are kept whole: there is nothing to gain.
 SMALL = 64
 _LEVELS = 127
+# Numbers of rows that are multiplied at once, and above which single precision is enough.
+_MANY = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +120,7 @@ def scatter_of_rows(rows: Sequence[Tensor], rank: int | None) -> Scatters:
     if keeps_whole(rows[0].shape[1], rank):
         return _whole(torch.stack([z.T @ z for z in rows]))
     assert rank is not None
-    return _packed([(_leading(z.T, rank), z.square().sum(0)) for z in rows])
+    return _packed([(_leading(z, rank), z.square().sum(0)) for z in rows])
 
 
 def scatter_of_matrices(matrices: Tensor, rank: int | None) -> Scatters:
@@ -126,7 +128,7 @@ def scatter_of_matrices(matrices: Tensor, rank: int | None) -> Scatters:
     if keeps_whole(matrices.shape[1], rank):
         return _whole(matrices)
     assert rank is not None
-    return _packed([(_leading(_root(a), rank), a.diagonal()) for a in matrices])
+    return _packed([(_largest(a, rank), a.diagonal()) for a in matrices])
 
 
 def _root(matrix: Tensor) -> Tensor:
@@ -140,14 +142,28 @@ def _whole(matrices: Tensor) -> Scatters:
     return Scatters(matrices.float(), empty, empty)
 
 
-def _leading(root: Tensor, rank: int) -> Tensor:
-    """Return G of at most that rank, whose G Gᵀ has the largest eigenvalues of Z Zᵀ; Z = root."""
-    columns, count = root.shape
+def _leading(rows: Tensor, rank: int) -> Tensor:
+    """Return G of at most that rank, whose G Gᵀ has the largest eigenvalues of Zᵀ Z; Z = rows."""
+    count, columns = rows.shape
     if count < columns:
-        _, vectors = torch.linalg.eigh(root.T @ root)
-        kept: Tensor = root @ vectors[:, max(0, count - rank) :]
+        _, vectors = torch.linalg.eigh(rows @ rows.T)
+        kept: Tensor = rows.T @ vectors[:, max(0, count - rank) :]
         return kept
-    return _root(root @ root.T)[:, max(0, columns - rank) :]
+    return _largest(_gram(rows), rank)
+
+
+def _largest(matrix: Tensor, rank: int) -> Tensor:
+    return _root(matrix)[:, max(0, len(matrix) - rank) :]
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """Zᵀ Z; of many rows in single precision, which leaves far more than eight bits."""
+    if rows.numel() <= _MANY:
+        return rows.T @ rows
+    result = rows.new_zeros(rows.shape[1], rows.shape[1])
+    for part in torch.split(rows.float(), max(1, _MANY // rows.shape[1])):
+        result += part.T @ part
+    return result
 
 
 def _packed(parts: Sequence[tuple[Tensor, Tensor]]) -> Scatters:
