@@ -7,15 +7,24 @@ import numpy as np
 import pytest
 from browsers import CONTRAST, OUTSIDE, browser, width
 
+from ibcl.demo.disagreement import Disagreement, disagreement
 from ibcl.demo.explorer import explorer_data
 from ibcl.demo.growth import growth
 from ibcl.demo.page import page
+from ibcl.demo.tasks import digit_tasks
 from ibcl.demo.uncertainty import doubts
 
 
 @pytest.fixture(scope="module")
-def html(results, digits):
-    return page(results, growth(digits), doubts(results.ways[0].learner, digits))
+def trade():
+    """Return all ten digits' two questions."""
+    return disagreement(digit_tasks(seed=0))
+
+
+@pytest.fixture(scope="module")
+def html(results, digits, trade):
+    learner = results.ways[0].learner
+    return page(results, growth(digits), doubts(learner, digits), trade)
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_is_light(html):
@@ -33,6 +42,16 @@ def test_the_page_says_what_was_measured(html, results):
     for result in results.ways:
         assert f"{result.coverage:.1%}" in html
     assert "$" not in re.sub(r"<script.*?</script>", "", html, flags=re.S)
+
+
+def test_where_tasks_disagree_a_preference_decides(trade):
+    # At a vertex a question is answered as well as one can; it costs what the other contradicts.
+    assert trade.own[0, 0] > 0.85
+    assert trade.own[-1, 1] > 0.85
+    assert np.all(np.abs(trade.own[[0, -1], [1, 0]] - 0.6) < 0.1)
+    assert np.all(np.diff(trade.own[:, 1]) > -0.05)
+    gain = Disagreement.weighted(trade.own) - Disagreement.weighted(trade.uniform)
+    assert gain[[0, -1]].min() > 0.05
 
 
 def decode(text, rows):
@@ -85,7 +104,7 @@ def test_a_browser_makes_the_same_models(opened, results):
     assert shown(opened) == percent(best.accuracy[0])
     opened.find_elements("css selector", "#presets button")[1].click()
     assert shown(opened) == percent(best.front[0])
-    assert len(opened.find_elements("css selector", ".figure > svg")) == 4
+    assert len(opened.find_elements("css selector", ".figure > svg")) == 5
 
 
 def test_weights_always_sum_to_one_hundred_per_cent(opened):

@@ -53,6 +53,7 @@ def demo(
 def _digits(output: Path, seed: int, force: bool, as_json: bool) -> None:
     from ibcl.cli.output import emit, stages
     from ibcl.cli.tables import check_output
+    from ibcl.demo.disagreement import disagreement
     from ibcl.demo.experiment import run
     from ibcl.demo.growth import growth
     from ibcl.demo.page import page
@@ -70,9 +71,15 @@ def _digits(output: Path, seed: int, force: bool, as_json: bool) -> None:
         started("Measuring growth and uncertainty")
         stored = growth(digits, seed)
         found = doubts(results.ways[0].learner, digits, seed)
-        write_atomically(output, page(results, stored, found).encode(), force or usual)
+        trade = disagreement(digits, seed)
+        write_atomically(output, page(results, stored, found, trade).encode(), force or usual)
     figures: dict[str, Any] = {
         **results.figures(),
+        "disagreement": {
+            "own": trade.own.tolist(),
+            "uniform": trade.uniform[0].tolist(),
+            "retrained": trade.retrained.tolist(),
+        },
         "growth": stored,
         "uncertainty": [doubt._asdict() for doubt in found],
         "page": output,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ibcl.demo.disagreement import QUESTIONS, WEIGHTS, Disagreement
 from ibcl.demo.experiment import Results, WayResult
 from ibcl.demo.uncertainty import Doubt
 
@@ -83,6 +84,41 @@ def trade_off(results: Results) -> dict[str, Any]:
                 **looks,
             }
             for name, way, looks, again in _series(results)
+        ],
+    }
+
+
+def contradiction(found: Disagreement) -> dict[str, Any]:
+    """Accuracy on one question against accuracy on another that contradicts it."""
+
+    def points(accuracy: Any) -> list[dict[str, Any]]:
+        return [
+            {"x": float(row[0]), "y": float(row[1]), "title": f"{QUESTIONS[1]} weighs {weight:.0%}"}
+            for row, weight in zip(accuracy, WEIGHTS, strict=True)
+        ]
+
+    ways = {
+        "its own model for every preference": (found.own, False),
+        "the uniform preference's for everybody": (found.uniform[:1], False),
+        "trained again for every preference": (found.retrained, True),
+    }
+    return {
+        "kind": "scatter",
+        "label": f"trade-off between questions about the same images: {' and '.join(QUESTIONS)}",
+        "percent": True,
+        "ceiling": 1,
+        "xLabel": f"right on: {QUESTIONS[0]}",
+        "yLabel": f"right on: {QUESTIONS[1]}",
+        "series": [
+            {
+                "name": name,
+                "line": len(accuracy) > 1 and not again,
+                "points": points(accuracy)
+                if len(accuracy) > 1
+                else [{**points(found.uniform)[0], "title": name}],
+                **_looks(position, hollow=again),
+            }
+            for position, (name, (accuracy, again)) in enumerate(ways.items())
         ],
     }
 

@@ -9,20 +9,30 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ibcl.demo import figures
+from ibcl.demo.disagreement import Disagreement
 from ibcl.demo.experiment import COVERAGE_DRAWS, Results
 from ibcl.demo.explorer import explorer_data
 from ibcl.demo.growth import PRIORS
 from ibcl.demo.uncertainty import Doubt
 
 
-def page(results: Results, stored: Mapping[float, Sequence[int]], doubts: Sequence[Doubt]) -> str:
+def page(
+    results: Results,
+    stored: Mapping[float, Sequence[int]],
+    doubts: Sequence[Doubt],
+    disagreement: Disagreement,
+) -> str:
     """Return the page; it needs no other file and makes no request."""
     best = results.ways[0]
     tasks = results.digits.tasks
     drawn = {
         "preferences": figures.accuracy_by_preference(results),
         "front": figures.trade_off(results),
+        "contradiction": figures.contradiction(disagreement),
         "growth": figures.stored_posteriors(stored, results.digits.names),
         "doubts": figures.uncertainty_by_group(doubts),
     }
@@ -32,6 +42,9 @@ def page(results: Results, stored: Mapping[float, Sequence[int]], doubts: Sequen
         images=sum(task.test.size for task in tasks),
         train=f"{sum(task.train.size for task in tasks):,}",
         costs=_costs(results),
+        own=_average(disagreement.own),
+        uniform=_average(disagreement.uniform),
+        retrained=_average(disagreement.retrained),
         priors=len(PRIORS),
         mass=f"{1 - best.learner.alpha:.0%}",
         draws=f"{COVERAGE_DRAWS:,}",
@@ -76,6 +89,10 @@ def _facts(results: Results) -> str:
         (f"{best.learning_seconds:.1f} s", "to learn all five tasks, once"),
     )
     return "".join(f"<div><b>{value}</b><span>{text}</span></div>" for value, text in facts)
+
+
+def _average(accuracy: NDArray[np.float64]) -> str:
+    return f"{Disagreement.weighted(accuracy).mean():.1%}"
 
 
 def _costs(results: Results) -> str:
