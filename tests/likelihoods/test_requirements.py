@@ -160,6 +160,31 @@ class Detached(Regression):
         return r.detach().square()
 
 
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, r):
+        ctx.save_for_backward(r)
+        return r.square()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+class WrongGradient(Regression):
+    """Half of what it should be."""
+
+    def loss(self, r):
+        return _Square.apply(r)
+
+
+class OfOnePrecision(Regression):
+    def negative_log(self, outputs, y):
+        return torch.nn.functional.huber_loss(outputs, y.expand_as(outputs), reduction="none").sum(
+            -1
+        )
+
+
 class FlatMean(Logistic):
     def mean(self, outputs):
         return outputs.squeeze(-1)
@@ -174,7 +199,9 @@ class OneColumn(Bernoulli):
     ("likelihood", "y", "reason"),
     [
         (NoLink(), LABELS, "not finite at every output .* give it a link"),
-        (SumOverSamples(), LABELS, "one loss a sample"),
+        (SumOverSamples(), LABELS, "one loss per sample"),
+        (WrongGradient(), LABELS, "gradient is not its derivative"),
+        (OfOnePrecision(), LABELS, "cannot compute its negative_log of outputs in float64"),
         (Detached(), LABELS, "cannot differentiate"),
         (FlatMean(), LABELS, "a row of means per sample"),
         (OneColumn(), torch.tensor([0.0, 1.0]), "probabilities that sum to 1"),

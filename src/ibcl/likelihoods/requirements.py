@@ -1,11 +1,12 @@
 r"""What a likelihood must satisfy, checked when it is first used.
 
-Every inference method needs a loss −log p(y | f) that is finite for every real f, one value a
-sample, and differentiable; and means E[y | f] of one row per sample, which for classes are
-probabilities. Full-covariance inference replaces the loss by its expected curvature, so it needs
-more: a loss that is twice differentiable and convex in f (p is *log-concave*). A loss with a kink,
-such as |y − f|, has a curvature of zero wherever one looks and all of it in one point, where nobody
-looks; it would be learnt wrongly. It is found by the fundamental theorem of calculus,
+Every inference method needs a loss −log p(y | f) that is finite for every real f, one value per
+sample, and differentiable, with the gradient that it has; and means E[y | f] of one row per sample,
+which for classes are probabilities. Full-covariance inference replaces the loss by its expected
+curvature, so it needs more: a loss that is twice differentiable and convex in f (p is *log-
+concave*). A loss with a kink, such as |y − f|, has a curvature of zero wherever one looks and all
+of it in one point, where nobody looks; it would be learnt wrongly. It is found by the fundamental
+theorem of calculus,
 
     ∂loss(b) − ∂loss(a) = ∫ₐᵇ ∂²loss df,
 
@@ -14,7 +15,8 @@ which fails over every interval around a kink, however short.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -31,6 +33,9 @@ _JUMP = 1e-3
 _FURTHER = 20
 # Curvatures below zero by less than this part of the largest are rounding.
 _ROUNDING = 1e-6
+# Step of the differences that slopes are compared with, by how much of the slope and of the loss
+# they may differ, as kinks and single precision make them, and at what part of the outputs.
+_DIFFERENCE, _OF_SLOPE, _OF_LOSS, _DIFFERENT = 1e-3, 0.02, 1e-3, 0.1
 _KNOWN: set[Hashable] = set()
 
 
@@ -52,10 +57,10 @@ def require_likelihood(likelihood: Likelihood, y: Tensor, outputs: int) -> None:
         return
     labels, f = _probes(likelihood, y, outputs)
     who = f"The likelihood {likelihood.name!r}"
-    loss = likelihood.negative_log(f, labels)
+    loss = _loss(likelihood, f, labels)
     if loss.shape != f.shape[:-1]:
         raise ValueError(
-            f"{who} must give one loss a sample, of shape {tuple(f.shape[:-1])} for outputs of "
+            f"{who} must give one loss per sample, of shape {tuple(f.shape[:-1])} for outputs of "
             f"shape {tuple(f.shape)}, but its negative_log gives {tuple(loss.shape)}."
         )
     if not bool(torch.isfinite(loss).all()):
@@ -64,10 +69,21 @@ def require_likelihood(likelihood: Likelihood, y: Tensor, outputs: int) -> None:
             f"{_REACH:g}; outputs may be any real number, so give it a link, such as exp for what "
             "is positive, and compute in logarithms."
         )
-    if not bool(torch.isfinite(_slope(likelihood, f, labels)).all()):
+    slope = _slope(likelihood, f, labels)
+    if not bool(torch.isfinite(slope).all()):
         raise ValueError(
             f"{who} has a negative_log whose derivative by the outputs is not finite everywhere; "
             "compute it in logarithms."
+        )
+    difference = _loss(likelihood, f + _DIFFERENCE, labels)
+    difference = (difference - _loss(likelihood, f - _DIFFERENCE, labels)) / (2 * _DIFFERENCE)
+    along = slope.sum(-1)
+    allowed = _OF_SLOPE * (along.abs() + difference.abs()) + _OF_LOSS * (1 + loss.abs())
+    if float(((along - difference).abs() > allowed).double().mean()) > _DIFFERENT:
+        raise ValueError(
+            f"{who} has a negative_log whose gradient is not its derivative: where it rises by "
+            f"{float(difference.flatten()[-1]):.3g} per output, the gradient says "
+            f"{float(along.flatten()[-1]):.3g}; mend its backward, or leave that to torch."
         )
     _require_means(likelihood, f, who)
     _remember(key)
@@ -152,16 +168,37 @@ def _outputs_at(likelihood: Likelihood, labels: Tensor) -> Tensor:
     return torch.where(torch.isfinite(at) & (at.abs() < 1e3), at, torch.zeros_like(at)).double()
 
 
+@contextmanager
+def _explained(likelihood: Likelihood, f: Tensor, y: Tensor) -> Iterator[None]:
+    """Say in a sentence why a loss or its gradient cannot be computed."""
+    try:
+        yield
+    except (RuntimeError, TypeError, IndexError) as error:
+        said = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"The likelihood {likelihood.name!r} cannot compute its negative_log of outputs in "
+            f"{str(f.dtype).removeprefix('torch.')} of shape {tuple(f.shape)} and labels in "
+            f"{str(y.dtype).removeprefix('torch.')} of shape {tuple(y.shape)} ({said}); it must "
+            "take any leading dimensions and precision, as y.to(outputs.dtype) does."
+        ) from None
+
+
+def _loss(likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
+    with _explained(likelihood, f, y):
+        return likelihood.negative_log(f, y)
+
+
 def _slope(likelihood: Likelihood, f: Tensor, y: Tensor) -> Tensor:
     leaf = f.detach().requires_grad_()
     with torch.enable_grad():
-        loss = likelihood.negative_log(leaf, y)
+        loss = _loss(likelihood, leaf, y)
         if not loss.requires_grad:
             raise ValueError(
                 f"The likelihood {likelihood.name!r} has a negative_log that torch cannot "
                 "differentiate by the outputs; compute it with torch, without detach or numpy."
             )
-        (slope,) = torch.autograd.grad(loss.sum(), leaf)
+        with _explained(likelihood, f, y):
+            (slope,) = torch.autograd.grad(loss.sum(), leaf)
     return slope.detach()
 
 
