@@ -1,4 +1,4 @@
-"""Models as plain modules: they answer the same here, traced, exported, in ONNX and from a file."""
+"""Models as plain modules: they answer the same here, traced, exported and from a file."""
 
 import io
 import warnings
@@ -82,29 +82,6 @@ def test_it_can_be_exported(kind, rule):
     program = torch.export.export(model.module(), (X,), dynamic_shapes=((rows, None),))
     other = probes(12)
     assert_answers(model, program.module()(other), other)
-
-
-@pytest.mark.parametrize(("kind", "rule"), [SHAPES[0], SHAPES[1], SHAPES[4]])
-def test_it_answers_the_same_in_onnx(kind, rule, tmp_path):
-    pytest.importorskip("onnxscript", reason="torch exports to ONNX with onnxscript")
-    runtime = pytest.importorskip("onnxruntime", reason="nothing here runs ONNX")
-    model = taught(kind, rule).model(WEIGHTS)
-    path = tmp_path / "model.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model.module(),
-            (X,),
-            path,
-            dynamo=True,
-            verbose=False,
-            input_names=["x"],
-            dynamic_shapes=({0: torch.export.Dim("rows", min=2, max=1000)},),
-        )
-    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    other = probes(12)
-    (outputs,) = session.run(None, {"x": other.numpy()})
-    assert_answers(model, torch.from_numpy(outputs), other)
 
 
 @every_case

@@ -35,7 +35,7 @@ logging.getLogger("ibcl").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     __version__: str
-    from ibcl import adapters, likelihoods, networks, pooling, rl, tabular
+    from ibcl import adapters, likelihoods, mlflow, networks, pooling, rl, tabular
     from ibcl.gaussians import (
         BlockDiagonalGaussian,
         DenseGaussian,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ibcl.model import Model, load_model
     from ibcl.pooling import PoolingRule, Routed, RoutedEvidence, pool
     from ibcl.preference import InferredPreference, Preference, sample_preferences
+    from ibcl.pretrained import from_pretrained
     from ibcl.region import HighestDensityRegion
     from ibcl.sklearn import IBCLClassifier, IBCLRegressor
     from ibcl.store import StoreError
@@ -74,6 +75,7 @@ else:
         "model": ("Model", "load_model"),
         "pooling": ("PoolingRule", "Routed", "RoutedEvidence", "pool"),
         "preference": ("InferredPreference", "Preference", "sample_preferences"),
+        "pretrained": ("from_pretrained",),
         "region": ("HighestDensityRegion",),
         "sklearn": ("IBCLClassifier", "IBCLRegressor"),
         "store": ("StoreError",),
@@ -81,7 +83,7 @@ else:
     }
 
     # Packages that documents name, such as ibcl.likelihoods.register.
-    _ROOMS = ("adapters", "likelihoods", "networks", "pooling", "rl", "tabular")
+    _ROOMS = ("adapters", "likelihoods", "mlflow", "networks", "pooling", "rl", "tabular")
 
     def __getattr__(name: str) -> object:
         if name in _ROOMS:
@@ -129,10 +131,12 @@ __all__ = [
     "StoreError",
     "adapters",
     "expected_calibration_error",
+    "from_pretrained",
     "likelihoods",
     "load",
     "load_model",
     "merge",
+    "mlflow",
     "networks",
     "pool",
     "pooling",

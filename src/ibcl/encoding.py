@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 ENCODERS: dict[str, str] = {"tabular": "ibcl.tabular:Schema"}
 """Where the encoder of each kind lives, as ``"module:class"``."""
@@ -47,6 +47,18 @@ class Encoder(Protocol):
     @classmethod
     def from_description(cls, description: Any) -> Self:
         """The encoder that :meth:`description` described; a ValueError for anything else."""
+
+
+@runtime_checkable
+class NumberReader(Protocol):
+    """An encoder of rows of numbers, which can also be part of a graph such as an ONNX file."""
+
+    @property
+    def number_count(self) -> int:
+        """How many columns a row has."""
+
+    def reader(self) -> nn.Module | None:
+        """From float64 rows, NaN where missing, to inputs; None where rows hold more."""
 
 
 def encoder_of(kind: str, description: Any) -> Encoder:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl import cards, store
+from ibcl import cards, hub, store
 from ibcl.conformal import Calibration, Guarantee
 from ibcl.coverage import Coverage
 from ibcl.deprecation import independent_from
@@ -729,6 +729,35 @@ class IBCL:
             before = self.revisions.get(place.place)
             saved = store.save(self._state, self._metadata(), place, how, before, overwrite)
             self.storage, self.revisions[place.place] = how, saved
+
+    def save_pretrained(self, folder: str | PathLike[str], overwrite: bool = False) -> None:
+        """Save as a folder for the Hugging Face hub, for `ibcl.from_pretrained`; see `ibcl.hub`.
+
+        Parameters
+        ----------
+        overwrite
+            True replaces a knowledge base that this learner was not loaded from.
+        """
+        state = self._state
+        config = {
+            "tasks": list(state.tasks),
+            "likelihood": state.likelihood.name if state.learnt else None,
+            "pooling": None if state.rule is None else state.rule.name,
+            "network": state.network.specification,
+        }
+        pipeline = hub.pipeline(state.encoder, state.learnt and state.likelihood.classification)
+        about = hub.About("knowledge base", config, self.card(), self._metadata(), pipeline)
+        hub.write(about, folder, lambda path: self.save(path, overwrite))
+
+    def push_to_hub(self, repo_id: str, **settings: Any) -> str:
+        """Upload what is known to the Hugging Face hub, and return where it is.
+
+        Parameters
+        ----------
+        settings
+            ``private``, ``token`` and ``commit_message``, as in `huggingface_hub`.
+        """
+        return hub.push(self.save_pretrained, repo_id, **settings)
 
     def _metadata(self) -> dict[str, Any]:
         """Return the metadata as it is now."""

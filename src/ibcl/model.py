@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl import cards, store
+from ibcl import cards, hub, store
 from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.conformal import Guarantee
 from ibcl.coverage import Coverage
 from ibcl.encoding import Encoder
 from ibcl.gaussians import Distribution
 from ibcl.networks import FlatNetwork
+from ibcl.onnx import Graph, ToldTask, onnx_bytes
 from ibcl.predictive import Predictive
 from ibcl.preference import Preference
 from ibcl.ram import check_memory
@@ -120,6 +122,78 @@ class Model:
     def save(self, path: str | PathLike[str], overwrite: bool = True) -> None:
         """Save the mean model as one safetensors file, for `ibcl.load_model` and other tools."""
         store.save_model(self.file(), path, overwrite)
+
+    def export(
+        self,
+        path: str | PathLike[str],
+        example: Any = None,
+        task: str | None = None,
+        overwrite: bool = True,
+    ) -> None:
+        """Write the mean model as an ONNX file, for runtimes without Python; see `ibcl.onnx`.
+
+        Its input ``x`` has any number of rows: of a table of numbers the columns as they are, of a
+        table with categories or dates what ``model.encoder.inputs(frame)`` returns, and without an
+        encoder what the network takes. It gives ``probabilities`` of the classes, or ``values``.
+
+        Parameters
+        ----------
+        example
+            A few rows, where `ibcl.networks` did not build the network, so that nothing else says
+            what it takes, such as images or token ids; all but the number of rows stays as here.
+        task
+            The task that the file answers for, where the network is told it.
+        overwrite
+            False refuses a file that is there already.
+        """
+        module, size = self.predictive.module(), self.task_incremental
+        inputs = (self.network.specification or {}).get("inputs")
+        if example is not None:
+            rows = as_inputs(example) if self.encoder is None else self.encoder.inputs(example)
+        elif isinstance(inputs, int):
+            rows = torch.zeros(2, inputs - (size or 0))
+        else:
+            raise ValueError(
+                "Nothing says what inputs this network takes: give a few rows as example=."
+            )
+        if size is not None:
+            told = append_task_id(rows[:1], task, tuple(self.preference), size)
+            module = ToldTask(module, told[:, -size:])
+        metadata = {"preference": json.dumps(dict(self.preference)), "card": self.card()}
+        graph = Graph(module, self.likelihood, rows, self.encoder, metadata)
+        store.write_file(path, onnx_bytes(graph), overwrite)
+
+    def save_pretrained(self, folder: str | PathLike[str], overwrite: bool = False) -> None:
+        """Save the model as a folder for the Hugging Face hub, with its card; see `ibcl.hub`.
+
+        Parameters
+        ----------
+        overwrite
+            True replaces a model that is there.
+        """
+        known = self.provenance()
+        config = {
+            "tasks": list(self.preference),
+            "preference": dict(self.preference),
+            "likelihood": self.likelihood.name,
+            "pooling": known["pooling"],
+            "network": self.network.specification,
+        }
+        about = hub.About("model", config, self.card(), known["metadata"], self._pipeline())
+        hub.write(about, folder, lambda path: self.save(path, overwrite))
+
+    def push_to_hub(self, repo_id: str, **settings: Any) -> str:
+        """Upload the model to the Hugging Face hub, and return where it is.
+
+        Parameters
+        ----------
+        settings
+            ``private``, ``token`` and ``commit_message``, as in `huggingface_hub`.
+        """
+        return hub.push(self.save_pretrained, repo_id, **settings)
+
+    def _pipeline(self) -> str | None:
+        return hub.pipeline(self.encoder, self.likelihood.classification)
 
     def file(self) -> store.ModelFile:
         """Return all that a file keeps of it."""

@@ -10,6 +10,7 @@ import typer
 from ibcl.cli.options import EngineName, Force, Json, KnowledgeBaseFolder, Normalise, PreferenceList
 
 _MODELS_SHOWN = 10
+_ENDINGS = [".safetensors", ".onnx"]
 
 
 def generate(
@@ -17,8 +18,8 @@ def generate(
     output: Annotated[
         Path,
         typer.Option(
-            help="File for the model, .safetensors; a folder for several; or .parquet for a file "
-            "of --preferences: one table with a row per model.",
+            help="File for the model, .safetensors or .onnx; a folder for several; or .parquet for "
+            "a file of --preferences: one table with a row per model.",
             show_default=False,
         ),
     ],
@@ -65,7 +66,7 @@ def generate(
         return
     single = len(preference or ()) == 1 and preferences is None
     if single:
-        check_output(output, force, endings=[".safetensors"])
+        check_output(output, force, endings=_ENDINGS)
     else:
         _check_folder(output, force)
     learner = load(knowledge_base)
@@ -86,8 +87,9 @@ def generate(
     seconds = time.perf_counter() - begin
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     for model, path in zip(models, paths, strict=True):
-        check_output(path, force, endings=[".safetensors"])
-        model.save(path)
+        check_output(path, force, endings=_ENDINGS)
+        write = model.export if path.suffix.lower() == ".onnx" else model.save
+        write(path)
     described = models if as_json else models[:_MODELS_SHOWN]
     rows = [
         {"file": path, "preference": dict(model.preference), **region_facts(model)}

@@ -14,7 +14,7 @@ from ibcl.store.folder import (
     size,
     storage_at,
 )
-from ibcl.store.models import ModelFile, load_model, model_bytes, save_model
+from ibcl.store.models import ModelFile, load_model, model_bytes, save_model, write_file
 from ibcl.store.objects import connect
 from ibcl.store.portable import packed, unpacked
 from ibcl.store.storage import as_url
@@ -45,4 +45,5 @@ __all__ = [
     "size",
     "storage_at",
     "unpacked",
+    "write_file",
 ]

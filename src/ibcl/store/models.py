@@ -103,7 +103,12 @@ def save_model(model: ModelFile, path: str | PathLike[str], overwrite: bool = Tr
     overwrite
         False refuses a file that is there already.
     """
-    data, target = model_bytes(model), Path(path_text(path))
+    write_file(path, model_bytes(model), overwrite)
+
+
+def write_file(path: str | PathLike[str], data: bytes, overwrite: bool = True) -> None:
+    """Write a file that is either whole or absent, in a folder that is made if need be."""
+    target = Path(path_text(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data, overwrite=overwrite)

@@ -26,6 +26,7 @@ from ibcl.tabular.columns import (
     numbers_of,
 )
 from ibcl.tabular.growth import Growth, input_positions
+from ibcl.tabular.reader import ScaledNumbers
 from ibcl.tabular.tables import Table, as_table
 from ibcl.tabular.targets import ClassTarget, ValueTarget
 from ibcl.tabular.unknown import Unknown, counted, warn_of_unknown
@@ -233,6 +234,16 @@ class Schema(BaseModel):
         if any((found == UNKNOWN).any() for found in places.values()):
             warn_of_unknown(self._unknown(places, len(frame)))
         return torch.as_tensor(inputs)
+
+    @property
+    def number_count(self) -> int:
+        """How many columns a row has."""
+        return len(self.columns)
+
+    def reader(self) -> ScaledNumbers | None:
+        """Return `inputs` as a module, where all columns are numbers; otherwise None."""
+        numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
+        return ScaledNumbers(numeric) if len(numeric) == len(self.columns) else None
 
     def unknown(self, x: Any) -> Unknown:
         """Say which categories of a table are unknown, and so have no say in its predictions.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import torch
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-import ibcl
 from ibcl.serve import fitting
 from ibcl.serve.errors import ApiError
 from ibcl.serve.messages import ModelRequest
@@ -53,35 +49,9 @@ def _file(served: Served, preference: np.ndarray, form: str) -> bytes:
         path = Path(folder) / f"model.{form}"
         try:
             if form == "onnx":
-                _export(model, path)
+                model.export(path)
             else:
                 model.save(path)
-        except ValueError as error:
+        except (ImportError, ValueError) as error:
             raise ApiError(409, str(error)) from None
         return path.read_bytes()
-
-
-def _export(model: ibcl.Model, path: Path) -> None:
-    """Write the mean model as ONNX: from encoded inputs ``x`` to the network's outputs."""
-    if find_spec("onnxscript") is None:
-        raise ApiError(
-            409, "ONNX needs the packages 'onnx' and 'onnxscript' where the service runs."
-        )
-    inputs = (model.network.specification or {}).get("inputs")
-    if not isinstance(inputs, int):
-        raise ApiError(409, "A network of unknown shape cannot be exported as ONNX.")
-    rows = torch.export.Dim("rows", min=2, max=2**20)
-    with warnings.catch_warnings():
-        # About the exporter's own parts, which nobody here can do anything about.
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model.module().eval(),
-            (torch.zeros(2, inputs),),
-            path,
-            dynamo=True,
-            verbose=False,
-            external_data=False,
-            input_names=["x"],
-            output_names=["outputs"],
-            dynamic_shapes=({0: rows},),
-        )
