@@ -96,6 +96,7 @@ WRONG: dict[str, list[Any]] = {
     "independent": ["no", 3],
     "task_incremental": [0, -1, 1.5],
     "calibration": [0, -1, -0.5, math.nan],
+    "calibration_rows": ["all", None, 1],
     "memory": ["nobody", 0, -1],
     "expert": ["nobody"],
 }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ibcl import cards, hub, store
-from ibcl.conformal import Calibration, Guarantee
+from ibcl.conformal import Calibration, CalibrationRows, Guarantee
 from ibcl.coverage import Coverage
 from ibcl.deprecation import independent_from
 from ibcl.encoding import Encoder
@@ -39,7 +39,7 @@ from ibcl.knowledge import (
 )
 from ibcl.learning import (
     as_kept,
-    calibration_of,
+    calibrated,
     choose,
     empty_knowledge,
     fit_expert,
@@ -115,8 +115,11 @@ class IBCL:
         The largest number of tasks, if the network is to be told which task an input is from: a
         one-hot task id is appended to x, so the network needs as many inputs more.
     calibration
-        How many rows of every task (or which share, below 1) to hold out and keep, in half
-        precision, for prediction sets (`Model.predict_set`); none where None.
+        How many rows of every task (or which share, below 1) to hold out for prediction sets
+        (`Model.predict_set`); none where None.
+    calibration_rows
+        What is kept of these: ``"kept"``, their features in half precision and their answers, for
+        the smallest sets; or ``"scores"``, one number for each and no row.
     memory
         What is kept of a task: ``"compact"``, ``"exact"`` or a number of bytes; see
         `RoutedEvidence`.
@@ -162,6 +165,7 @@ class IBCL:
         independent: bool | None = None,
         task_incremental: int | None = None,
         calibration: float | None = None,
+        calibration_rows: CalibrationRows = "kept",
         expert: Any = None,
         autosave: str | PathLike[str] | None = None,
         encoder: Encoder | None = None,
@@ -189,6 +193,7 @@ class IBCL:
             independent=independent,
             task_incremental=task_incremental,
             calibration=calibration,
+            calibration_rows=calibration_rows,
             memory=memory,
             distance=distance,
             expert=None if expert is None else as_expert(expert),
@@ -217,6 +222,7 @@ class IBCL:
         """The revision last read from or written to each folder; see `ibcl.store`."""
         self._writing = threading.RLock()
         self._state = state
+        self._calibration: Coverage | None = None
         self.autosave = None
 
     @classmethod
@@ -242,7 +248,7 @@ class IBCL:
         return f"IBCL({self.knowledge!r}, pooling={self.pooling!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_writing"}
+        return {**vars(self), "_writing": None, "_calibration": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -351,15 +357,15 @@ class IBCL:
             self.knowledge.check_new(name)
             self._check_autosave()
             state, data = prepare(self._state, x, y, name, sample_weight)
-            data, parts = set_aside(state, data, len(self.tasks))
-            return self._add(state, data, name, parts, None, validation, progress)
+            data, held = set_aside(state, data)
+            return self._add(state, data, name, held, None, validation, progress)
 
     def _add(
         self,
         state: State,
         data: TaskData,
         name: str,
-        parts: Parts,
+        held: TaskData | None,
         expert: ExpertPart | None = None,
         validation: Any = None,
         progress: Callable[[Progress], Any] | None = None,
@@ -368,8 +374,8 @@ class IBCL:
 
         Parameters
         ----------
-        parts
-            What it keeps already, such as calibration rows.
+        held
+            Rows to calibrate it with.
         expert
             What answers for it; fitted on its data, where that is asked for, without one.
         """
@@ -390,11 +396,11 @@ class IBCL:
             samples=data.size,
             updates=result.updates,
             moments=moments_of(state, data, result),
-            parts={**parts_of(state, data, result), **parts, **brought},
+            parts={**parts_of(state, data, result), **brought},
             scale=scale,
             noise=noise,
         )
-        self._publish(replace(state, knowledge=knowledge))
+        self._publish(calibrated(replace(state, knowledge=knowledge), name, held))
         _log_learnt(record)
         return record
 
@@ -425,10 +431,10 @@ class IBCL:
             adapter, labels = bringing(self._state, folder, moments_from)
             known = labels if y is None else y
             state, data = prepare(self._state, moments_from, known, task)
-            parts: Parts = {}
+            held = None
             if y is not None:
-                data, parts = set_aside(state, data, len(self.tasks))
-            return self._add(state, data, task, parts, ExpertPart(adapter, None))
+                data, held = set_aside(state, data)
+            return self._add(state, data, task, held, ExpertPart(adapter, None))
 
     def export_adapter(
         self,
@@ -483,7 +489,7 @@ class IBCL:
             state, data = prepare(self._state, x, y, name, sample_weight)
             known = self.knowledge.parts[number].get(Calibration.kind)
             earlier = known if isinstance(known, Calibration) else None
-            data, parts = set_aside(state, data, before.samples, earlier)
+            data, aside = set_aside(state, data, earlier)
             priors = self.knowledge.extremes(name)
             result = infer(state, priors, data, name, None, True, progress, before.noise)
             result = as_kept(state, result, self._priors_of(name))
@@ -494,8 +500,8 @@ class IBCL:
                 updates=before.updates + result.updates,
             )
             moments = None if kept is None else moments_of(state, data, result, kept)
-            found = {**parts_of(state, data, result, held), **parts}
-            return self._replace(record, result, moments, found)
+            found = parts_of(state, data, result, held)
+            return self._replace(record, result, moments, found, aside, earlier)
 
     def replace(
         self,
@@ -519,7 +525,7 @@ class IBCL:
         with self._writing:
             record = self.knowledge.record(str(task))
             state, data = prepare(self._state, x, y, record.name, sample_weight)
-            data, parts = set_aside(state, data, self.tasks.index(record.name))
+            data, aside = set_aside(state, data)
             chained = any(prior is not None for prior in record.priors)
             scale, noise = choose(state, data, chained)
             priors = self._priors_of(record.name)
@@ -536,8 +542,8 @@ class IBCL:
             )
             moments = moments_of(state, data, result)
             own = fit_expert(state, priors, data, record.name, noise)
-            found = {**parts_of(state, data, result), **parts, **own}
-            return self._replace(anew, result, moments, found)
+            found = {**parts_of(state, data, result), **own}
+            return self._replace(anew, result, moments, found, aside)
 
     def _priors_of(self, task: str) -> tuple[Gaussian, ...]:
         """Return the priors that a task was learnt from."""
@@ -545,9 +551,21 @@ class IBCL:
         return tuple(known.prior_of(task, index) for index in range(len(known.priors)))
 
     def _replace(
-        self, record: TaskRecord, result: InferenceResult, moments: Moments | None, parts: Parts
+        self,
+        record: TaskRecord,
+        result: InferenceResult,
+        moments: Moments | None,
+        parts: Parts,
+        held: TaskData | None,
+        earlier: Calibration | None = None,
     ) -> TaskRecord:
-        """Put what was learnt in the place of what the task of this record was."""
+        """Put what was learnt in the place of what the task of this record was.
+
+        Parameters
+        ----------
+        held, earlier
+            Rows to calibrate with, and what earlier batches are calibrated with.
+        """
         self._check_autosave()
         knowledge = copy.copy(self.knowledge)
         record = replace_task(
@@ -561,7 +579,8 @@ class IBCL:
             record.scale,
             record.noise,
         )
-        self._publish(replace(self._state, knowledge=knowledge))
+        state = replace(self._state, knowledge=knowledge)
+        self._publish(calibrated(state, record.name, held, earlier))
         _log_learnt(record)
         return record
 
@@ -639,23 +658,28 @@ class IBCL:
             self._state = replace(state, knowledge=knowledge, settled=settled, reasons=kept)
 
     def calibrate(self, task: str, x: Any, y: Any) -> None:
-        """Keep fresh samples of a task for prediction sets, in place of those it had.
+        """Calibrate a task with fresh samples, in place of those it had.
 
         Parameters
         ----------
         x, y
-            Samples that nothing was learnt from.
+            Samples of the task that nothing was learnt from.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        >>> learner = ibcl.IBCL(ibcl.networks.linear(3))
+        >>> _ = learner.learn(x[:100], x[:100, 0] > 0, task="first")
+        >>> learner.calibrate("first", x[100:], x[100:, 0] > 0)
+        >>> learner.model("first").predict_set(x[:1], alpha=0.1).shape
+        (1, 2)
         """
         with self._writing:
-            number = self.knowledge.records.index(self.knowledge.record(task))
+            self.knowledge.record(task)
             state, data = prepare(self._state, x, y, task)
             self._check_autosave()
-            found = {Calibration.kind: calibration_of(state, data.x, data.y)}
-            knowledge = copy.copy(self.knowledge)
-            parts = [*knowledge.parts]
-            parts[number] = {**parts[number], **found}
-            knowledge.restore(knowledge.stored, knowledge.records, knowledge.moments, tuple(parts))
-            self._publish(replace(self._state, knowledge=knowledge))
+            self._publish(calibrated(state, task, data))
 
     def predict_sets(
         self,
@@ -671,12 +695,38 @@ class IBCL:
         -------
         Which classes are in the sets: shape (preferences, rows, classes).
         """
-        state = self._state
-        if not state.likelihood.classification:
-            raise ValueError("Values have intervals, not sets: use Model.predict_interval.")
-        matrix = torch.as_tensor(preference_matrix(preferences, state.tasks))
-        coverage = Coverage(state.predictives, state.knowledge)
-        return coverage.crossed_sets(state.features(x, task), matrix, alpha, guarantee)
+        coverage = self._coverage()
+        state = coverage.state
+        matrix = preference_matrix(preferences, state.tasks)
+        return coverage.sets_of_many(state.features(x, task), matrix, alpha, guarantee)
+
+    def predict_intervals(
+        self,
+        x: Any,
+        preferences: Any,
+        alpha: float = 0.1,
+        guarantee: Guarantee = "mixture",
+        task: str | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the intervals of many preferences; see `Model.predict_interval`.
+
+        Returns
+        -------
+        Lower and upper ends: shape (preferences, rows, 2).
+        """
+        return np.stack(
+            [
+                self.model(row).predict_interval(x, alpha, guarantee, task=task)
+                for row in preference_matrix(preferences, self.tasks)
+            ]
+        )
+
+    def _coverage(self) -> Coverage:
+        """Return the calibration of what is known now, made once for all models."""
+        known, state = self._calibration, self._state
+        if known is None or known.state is not state:
+            known = self._calibration = Coverage(state)
+        return known
 
     def take_over(self, other: IBCL) -> None:
         """Know from now on what another learner knows that began where this one is.
@@ -816,7 +866,8 @@ class IBCL:
         split
             How tasks' weights are split over their m extremes; equally where not given.
         """
-        state = self._state
+        coverage = self._coverage()
+        state = coverage.state
         parsed = Preference.parse(preference, state.tasks)
         vector = torch.as_tensor(parsed.vector())
         if split is None:
@@ -832,7 +883,7 @@ class IBCL:
             alpha=self.alpha,
             seed=self.seed,
             provenance=provenance,
-            coverage=Coverage(state.predictives, state.knowledge),
+            coverage=coverage,
         )
 
     def models(self, preferences: Any, block: int = 256) -> Iterator[ModelBlock]:

@@ -5,6 +5,7 @@ Nothing here changes a learner: what is found becomes known when the learner pub
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from ibcl.pooling import PoolingRule
 from ibcl.routing import Moments
 from ibcl.settings import Settings
 from ibcl.state import State
+from ibcl.task_scores import TaskScore
 from ibcl.tasks import TaskData, append_task_id, as_task
 
 log = logging.getLogger("ibcl")
@@ -75,35 +77,70 @@ def choose(state: State, data: TaskData, chained: bool) -> TaskChoice:
 
 
 def set_aside(
-    state: State, data: TaskData, number: int, before: Calibration | None = None
-) -> tuple[TaskData, dict[str, Part]]:
-    """Hold calibration rows out of a task's data, where that is asked for.
+    state: State, data: TaskData, before: Calibration | None = None
+) -> tuple[TaskData, TaskData | None]:
+    """Hold rows to calibrate with out of a task's data; None where none are asked for.
 
     Parameters
     ----------
-    number
-        Of the task (or batch), so that each has rows of its own.
     before
-        Calibration rows of the task's earlier batches.
+        What the task's earlier batches are calibrated with. A number of rows is that of all batches
+        together.
     """
-    wanted = state.settings.calibration
+    settings = state.settings
+    wanted = settings.calibration
     if wanted is None:
-        return data, {}
+        return data, None
     if data.y.ndim > 1 and data.y.shape[1] > 1:
         raise ValueError("Calibration rows need one answer each, not several values.")
-    size = wanted if wanted < 1 else int(wanted)
-    learnt, kept = held_out(data.size, size, abs(state.settings.seed) % 2**32 + number)
-    found = calibration_of(state, data.x[kept], data.y[kept])
+    if wanted >= 1 and before is not None and settings.calibration_rows == "kept":
+        wanted = max(0, wanted - before.n)
+        if wanted == 0:
+            return data, None
+    learnt, kept = held_out(data.size, wanted, settings.seed)
     weights = None if data.weights is None else data.weights[learnt]
-    rest = TaskData(data.x[learnt], data.y[learnt], weights)
-    return rest, {Calibration.kind: found if before is None else before + found}
+    return TaskData(data.x[learnt], data.y[learnt], weights), TaskData(data.x[kept], data.y[kept])
 
 
-def calibration_of(state: State, features: Tensor, y: Tensor) -> Calibration:
-    """Return calibration rows with their answers: class numbers, or values."""
+def calibrated(
+    state: State, task: str, held: TaskData | None, before: Calibration | None = None
+) -> State:
+    """Return what is known with these rows, or their scores, to calibrate a task with.
+
+    Parameters
+    ----------
+    held
+        Rows that nothing was learnt from; None leaves the task as it is.
+    before
+        What its earlier batches are calibrated with. Rows are kept; scores are not, since the
+        task's score has changed with the batch.
+    """
+    if held is None:
+        found = before
+    elif state.settings.calibration_rows == "kept":
+        found = _calibration_rows(state, held)
+        found = found if before is None or before.rows != "kept" else before + found
+    else:
+        score = TaskScore(state.only(task))
+        rows = _calibration_rows(state, held)
+        features = rows.kept().to(state.network.device)
+        scores = score.at(features, rows.tensors()["answers"])
+        found = Calibration.of_scores(torch.as_tensor(scores), score.fingerprint)
+    if found is None:
+        return state
+    knowledge = copy.copy(state.knowledge)
+    number = knowledge.tasks.index(task)
+    parts: list[Parts] = [*knowledge.parts]
+    parts[number] = {**parts[number], Calibration.kind: found}
+    knowledge.parts = tuple(parts)
+    return replace(state, knowledge=knowledge)
+
+
+def _calibration_rows(state: State, held: TaskData) -> Calibration:
+    """Return rows with their answers: class numbers, or values."""
     classification = state.likelihood_of_noise(None).classification
-    answers = y.long() if classification else y.reshape(len(y)).double()
-    return Calibration.of_rows(features.cpu(), answers.cpu(), state.network.tokens_from)
+    answers = held.y.long() if classification else held.y.reshape(held.size).double()
+    return Calibration.of_rows(held.x.cpu(), answers.cpu(), state.network.tokens_from)
 
 
 def empty_knowledge(settings: Settings, network: FlatNetwork) -> KnowledgeBase:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ibcl import cards, hub, store
 from ibcl.closed_form import has_closed_form, regression_uncertainty
-from ibcl.conformal import Guarantee
-from ibcl.coverage import Coverage
+from ibcl.conformal import Guarantee, disjoint, hull, in_words
+from ibcl.coverage import Coverage, ServedScores, TaskUnion, check_classes, check_values
 from ibcl.encoding import Encoder
 from ibcl.gaussians import Distribution
 from ibcl.networks import FlatNetwork
@@ -70,7 +70,8 @@ class Model:
     provenance
         Where it comes from, said when it is saved.
     coverage
-        Calibration rows for prediction sets; None for a model read from a file.
+        What prediction sets are calibrated with: of a knowledge base, or of this model alone where
+        it was read from a file; None of a file without any.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Model:
         alpha: float,
         seed: int,
         provenance: Callable[[], dict[str, Any]],
-        coverage: Coverage | None = None,
+        coverage: Coverage | ServedScores | None = None,
     ) -> None:
         self.predictive, self.preference = predictive, preference
         self.likelihood, self.encoder = predictive.likelihood, encoder
@@ -198,8 +199,23 @@ class Model:
     def file(self) -> store.ModelFile:
         """Return all that a file keeps of it."""
         return store.ModelFile(
-            self.predictive, self.preference, self.encoder, self.alpha, self.seed, self.provenance()
+            self.predictive,
+            self.preference,
+            self.encoder,
+            self.alpha,
+            self.seed,
+            self.provenance(),
+            self._portable_calibration(),
         )
+
+    def _portable_calibration(self) -> store.CalibrationScores | None:
+        """Return what a file keeps of its calibration: the scores, and whose they are."""
+        known = self._coverage
+        if isinstance(known, Coverage):
+            known = known.portable(self.predictive, self._weights)
+        if known is None:
+            return None
+        return store.CalibrationScores(torch.as_tensor(known.scores), torch.as_tensor(known.task))
 
     def card(self) -> str:
         """Say what the model was made from, as Markdown; an exported model holds it too."""
@@ -319,7 +335,7 @@ class Model:
         """Return sets of classes that hold the right one with probability 1 − alpha.
 
         Whatever the faults of the model, as long as inputs come from the tasks; `ibcl.conformal`
-        says what exactly is promised. The learner must have kept calibration rows.
+        says what exactly is promised. The tasks must have been calibrated (``calibration=``).
 
         Parameters
         ----------
@@ -331,39 +347,95 @@ class Model:
         Returns
         -------
         Which classes are in the sets: shape (n, classes). An empty one says that no answer fits as
-        well as right ones did.
+        well as right ones did. `describe_sets` says it in words.
         """
-        if not self.likelihood.classification:
-            raise ValueError("Values have intervals, not sets: use predict_interval.")
-        features, weights = self.features(x, task).values, self.preference.vector()
-        return self._calibrated().sets(self.predictive, features, weights, alpha, guarantee)
+        check_classes(self.likelihood)
+        return self._calibrated.sets(self.features(x, task).values, alpha, guarantee)
+
+    def describe_sets(
+        self, x: Any, alpha: float = 0.1, guarantee: Guarantee = "mixture", task: str | None = None
+    ) -> list[str]:
+        """Return what `predict_set` does in words, one line per row.
+
+        Examples
+        --------
+        >>> import ibcl
+        >>> x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+        >>> learner = ibcl.IBCL(ibcl.networks.linear(2), calibration=100)
+        >>> _ = learner.learn(x, x[:, 0] > 0, task="first")
+        >>> learner.model("first").describe_sets([[2.0, 0.0], [-2.0, 0.0]])
+        ['1', '0']
+        """
+        members = self.predict_set(x, alpha, guarantee, task)
+        known = None if self.encoder is None else self.encoder.classes
+        return in_words(members, range(members.shape[1]) if known is None else known)
 
     def predict_interval(
-        self, x: Any, alpha: float = 0.1, guarantee: Guarantee = "mixture", task: str | None = None
-    ) -> NDArray[np.float64]:
-        """Return intervals that hold the right value with probability 1 − alpha: shape (n, 2).
+        self,
+        x: Any,
+        alpha: float = 0.1,
+        guarantee: Guarantee = "mixture",
+        union: bool = False,
+        task: str | None = None,
+    ) -> Any:
+        """Return intervals that hold the right value with probability 1 − alpha.
 
         Parameters
         ----------
         guarantee
             As in `predict_set`.
-        """
-        if self.likelihood.classification:
-            raise ValueError("Classes have sets, not intervals: use predict_set.")
-        features, weights = self.features(x, task).values, self.preference.vector()
-        found = self._calibrated().intervals(self.predictive, features, weights, alpha, guarantee)
-        if self.encoder is None:
-            return found
-        ends = [np.asarray(self.encoder.decode(torch.as_tensor(end))) for end in found.T]
-        return np.stack(ends, 1)
+        union
+            True gives the intervals around the tasks' own predictions as such, which are shorter
+            where tasks contradict each other: lists of pairs (lower, upper), one list per row.
 
-    def _calibrated(self) -> Coverage:
+        Returns
+        -------
+        Lower and upper ends, shape (n, 2); of a union of intervals, those of its hull. An empty
+        interval, (nan, nan), says that no value fits as well as right ones did.
+        """
+        check_values(self.likelihood)
+        features = self.features(x, task).values
+        if not union:
+            return self._decoded(hull(self._calibrated.intervals(features, alpha, guarantee)))
+        coverage = self._coverage
+        if not isinstance(coverage, Coverage):
+            raise ValueError(
+                "A model file holds one interval per row; for a union of the tasks' intervals make "
+                "the model from its knowledge base."
+            )
+        weights = self._weights
+        found = coverage.component_intervals(features, weights, alpha, guarantee)
+        return disjoint(self._decoded(found))
+
+    def _decoded(self, intervals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ends of intervals, shape (…, 2), in the user's units."""
+        if self.encoder is None:
+            return intervals
+        ends = torch.as_tensor(intervals.reshape(-1))
+        return np.asarray(self.encoder.decode(ends), np.float64).reshape(intervals.shape)
+
+    def threshold(self, alpha: float = 0.1, guarantee: Guarantee = "mixture") -> float:
+        """Return the probability from which on a class is in the set of `predict_set`.
+
+        For regression, minus the number of standard deviations that an interval reaches to both
+        sides. Whoever runs the exported model elsewhere makes the same sets with it.
+        """
+        return self._calibrated.threshold(alpha, guarantee)
+
+    @property
+    def _weights(self) -> NDArray[np.float64]:
+        return np.array([*self.preference.values()])
+
+    @cached_property
+    def _calibrated(self) -> ServedScores | TaskUnion:
         if self._coverage is None:
             raise ValueError(
-                "A model file holds no calibration rows; for prediction sets make the model from "
-                "its knowledge base."
+                "This model file holds no calibration; for prediction sets make the model from a "
+                "knowledge base whose tasks keep calibration rows."
             )
-        return self._coverage
+        if isinstance(self._coverage, ServedScores):
+            return self._coverage
+        return self._coverage.of(self.predictive, self._weights)
 
     def routing(self, x: Any, task: str | None = None) -> Any:
         """Return the share of each task in the answer to each input, of shape (n, tasks)."""
@@ -429,6 +501,16 @@ def load_model(
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
     file = store.load_model(path, network, device)
+    coverage = None
+    if file.calibration is not None:
+        coverage = ServedScores(
+            file.predictive,
+            np.asarray(file.preference.vector()),
+            tuple(file.preference),
+            file.calibration.scores.numpy(),
+            file.calibration.task.numpy(),
+            portable=True,
+        )
     return Model(
         file.predictive,
         file.preference,
@@ -437,6 +519,7 @@ def load_model(
         alpha=file.alpha,
         seed=file.seed,
         provenance=lambda: file.provenance,
+        coverage=coverage,
     )
 
 

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from ibcl.gaussians import Gaussian
@@ -183,6 +183,14 @@ class Settings:
         check=_is_calibration,
         expected="a positive number of rows, or a share between 0 and 1",
         option=float,
+    )
+    calibration_rows: Literal["kept", "scores"] = declare(
+        "kept",
+        "What is kept of the rows held out: 'kept', their features in half precision, for the "
+        "smallest sets; or 'scores', one number each and no row.",
+        check=lambda value: value in ("kept", "scores"),
+        expected="'kept' or 'scores'",
+        option=str,
     )
     memory: str | int | None = declare(
         None,

@@ -110,6 +110,10 @@ class State:
             raise ValueError("There is no task yet: learn one before asking for a model.")
         return rule.predictives(self.knowledge, self.network, likelihood)
 
+    def only(self, task: str) -> State:
+        """Return what would be known had only this task been learnt, and learnt as it was."""
+        return dataclasses.replace(self, knowledge=self.knowledge.only(task))
+
     @cached_property
     def _gate(self) -> GatedPredictives:
         """Heads and gate of all tasks, for densities of inputs under rules without a gate."""

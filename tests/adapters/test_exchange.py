@@ -107,7 +107,7 @@ def test_labels_make_the_tasks_classes_known(tmp_path):
     assert target.model("low").predict_set(x).shape == (100, 2)
     source.export_adapter("high", tmp_path / "high")
     target.add_adapter("high", tmp_path / "high", moments_from=task(1)[0])
-    with pytest.raises(ValueError, match="Task 'high' has no calibration rows"):
+    with pytest.raises(ValueError, match="The task 'high' has weight but no calibration"):
         target.model([0.5, 0.5]).predict_set(x)
 
 

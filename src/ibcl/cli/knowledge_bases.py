@@ -64,6 +64,7 @@ def settings_of(learner: ibcl.IBCL) -> dict[str, Any]:
         "noise": None if noise is None else noise * scale,
         "independent": knowledge.independent,
         "calibration": learner.given.calibration,
+        "calibration_rows": learner.given.calibration_rows,
         "memory": getattr(learner.state.rule, "memory", None),
         "regression": encoder is not None and encoder.classes is None,
         "seed": learner.seed,

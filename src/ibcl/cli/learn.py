@@ -211,6 +211,7 @@ def _create(
     """Make a learner for tables like this one; what is not given is chosen by the library."""
     import ibcl
     from ibcl.cli.threads import choose_threads
+    from ibcl.conformal import held_out
     from ibcl.tabular import (
         Schema,
         in_scaled_units,
@@ -223,15 +224,21 @@ def _create(
     if features is not None and label in features:
         raise ValueError(f"The label column {label!r} cannot be a feature as well")
     regression, likelihood = _likelihood(given)
+    learnt = None
+    if given.get("calibration") is not None:
+        learnt, _ = held_out(len(x), given["calibration"], given.get("seed", 0))
+    if features is None:
+        features = usable_columns(x if learnt is None else x.iloc[learnt])[0]
     schema = Schema.fit(
         x,
         y,
-        features=usable_columns(x)[0] if features is None else features,
+        features=features,
         classes=classes,
         regression=regression,
         standardise=standardise,
         scale_target=standardise and scales(likelihood),
         sample_weight=weights,
+        rows=learnt,
     )
     network = make_head(
         given.get("network", "random_features"),
@@ -253,6 +260,7 @@ def _create(
         likelihood=in_scaled_units(likelihood, schema.scale),
         independent=given.get("independent"),
         calibration=given.get("calibration"),
+        calibration_rows=given.get("calibration_rows", "kept"),
         memory=given.get("memory"),
         encoder=schema,
     )

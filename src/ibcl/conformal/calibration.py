@@ -2,7 +2,8 @@ r"""What is kept of a task to calibrate with: some of its rows, or no more than 
 
 * Rows kept: features φ of held-out samples, in half precision, with their answers. Scores are those
   of the served model, computed again for any preference and after any new task.
-* Scores only: s_k(x, y) of held-out samples under a function that was fixed when task k was learnt.
+* Scores only: s_k(x, y) of held-out samples under a function that was fixed when task k was learnt,
+  and the fingerprint of that function.
 
 Neither may have been learnt from. Both belong to their task and go with it.
 """
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn import functional
@@ -24,6 +27,7 @@ from ibcl.backbones import NO_TOKEN
 
 CalibrationRows = Literal["kept", "scores"]
 _LARGEST = torch.finfo(torch.float16).max
+_TENSORS = ("features", "answers", "scores", "tokens", "fingerprint")
 
 
 def rounded(features: Tensor) -> Tensor:
@@ -72,13 +76,15 @@ class Calibration:
         Of these rows: numbers of classes or values, shape (n,).
     scores
         Scores only: shape (n,), in double precision.
+    fingerprint
+        Of the function that scores were taken of: bytes, as whole numbers.
 
     Examples
     --------
     >>> kept = Calibration.of_rows(torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1]))
     >>> kept.n, kept.rows, kept.features.dtype
     (5, 'kept', torch.float16)
-    >>> Calibration.of_scores(torch.tensor([0.2, 0.9])).rows
+    >>> Calibration.of_scores(torch.tensor([0.2, 0.9]), b"function").rows
     'scores'
     """
 
@@ -89,12 +95,15 @@ class Calibration:
     answers: Tensor | None = None
     scores: Tensor | None = None
     tokens: Tensor | None = None
+    fingerprint: Tensor | None = None
 
     def __post_init__(self) -> None:
         if (self.features is None) != (self.answers is None):
             raise ValueError("Calibration rows are features with their answers.")
         if (self.features is None) == (self.scores is None):
             raise ValueError("A calibration holds rows or scores, one of the two.")
+        if (self.scores is None) != (self.fingerprint is None):
+            raise ValueError("Calibration scores come with the fingerprint of their function.")
         if self.features is not None and self.answers is not None:
             if self.features.ndim < 2 or self.answers.shape != self.features.shape[:1]:
                 raise ValueError(
@@ -150,9 +159,10 @@ class Calibration:
         return 0 if self.tokens is None else self.tokens.shape[1]
 
     @classmethod
-    def of_scores(cls, scores: Tensor) -> Calibration:
+    def of_scores(cls, scores: Tensor, fingerprint: bytes) -> Calibration:
         """Keep scores, in their order of size, which says nothing of the order of the samples."""
-        return cls(scores=scores.double().sort().values)
+        known = torch.tensor(list(fingerprint), dtype=torch.uint8)
+        return cls(scores=scores.double().sort().values, fingerprint=known)
 
     @property
     def n(self) -> int:
@@ -169,9 +179,12 @@ class Calibration:
         """Unite the samples of two batches of one task."""
         if self.rows != other.rows:
             raise ValueError("Calibration rows and calibration scores cannot be united.")
-        if self.scores is not None and other.scores is not None:
-            return Calibration.of_scores(torch.cat([self.scores, other.scores]))
         mine, theirs = self.tensors(), other.tensors()
+        if self.scores is not None and other.scores is not None:
+            if not torch.equal(mine["fingerprint"], theirs["fingerprint"]):
+                raise ValueError("Calibration scores of different functions cannot be united.")
+            united = torch.cat([self.scores, other.scores])
+            return Calibration.of_scores(united, bytes(mine["fingerprint"].tolist()))
         if mine["features"].shape[1] != theirs["features"].shape[1]:
             raise ValueError("Calibration rows of different features cannot be united.")
         if mine.keys() != theirs.keys():
@@ -183,12 +196,7 @@ class Calibration:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what there is to store, by its name."""
-        parts = {
-            "features": self.features,
-            "answers": self.answers,
-            "scores": self.scores,
-            "tokens": self.tokens,
-        }
+        parts = {name: getattr(self, name) for name in _TENSORS}
         return {name: tensor for name, tensor in parts.items() if tensor is not None}
 
     @property
@@ -203,12 +211,15 @@ class Calibration:
     @classmethod
     def decode(cls, data: bytes) -> Calibration:
         """Return what `encode` wrote."""
-        return cls.from_tensors(load(data))
+        try:
+            return cls.from_tensors(load(data))
+        except SafetensorError:
+            raise ValueError("A calibration is not a safetensors file.") from None
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Calibration:
         """Return what `tensors` gave."""
-        if not set(tensors) <= {"features", "answers", "scores", "tokens"}:
+        if not set(tensors) <= {*_TENSORS}:
             raise ValueError(f"A calibration cannot consist of {', '.join(sorted(tensors))}.")
         return cls(**tensors)
 
@@ -218,10 +229,11 @@ def _longer(tokens: Tensor, length: int) -> Tensor:
     return functional.pad(tokens, (0, max(0, length - tokens.shape[1])), value=int(NO_TOKEN))
 
 
-def held_out(
-    n: int, calibration: float | int, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def held_out(n: int, calibration: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split n samples at random into those to learn from and those to calibrate with.
+
+    The split depends on n and the seed alone, so that a task has the same one wherever and
+    whenever it is learnt.
 
     Parameters
     ----------
@@ -234,21 +246,20 @@ def held_out(
     >>> len(learn), len(calibrate), sorted([*learn, *calibrate]) == list(range(10))
     (8, 2, True)
     """
-    if isinstance(calibration, bool) or not isinstance(calibration, (int, float)):
+    if isinstance(calibration, bool) or not isinstance(calibration, Real):
         raise ValueError(f"calibration must be a number of rows or a share, not {calibration!r}.")
-    if isinstance(calibration, int):
-        size = calibration
-    elif 0 < calibration < 1:
-        size = max(1, round(calibration * n))
-    else:
+    size = float(calibration)
+    if 0 < size < 1:
+        size = max(1, round(size * n))
+    elif not size >= 1 or not size.is_integer():
         raise ValueError(
             f"calibration must be a whole number of rows or a share between 0 and 1, not "
             f"{calibration!r}."
         )
-    if not 0 < size < n:
+    if not size < n:
         raise ValueError(
-            f"{size} of {n} samples cannot be held out to calibrate with: at least one on either "
-            "side is needed."
+            f"{size:.0f} of {n} samples cannot be held out to calibrate with, since none would be "
+            "left to learn from; give more samples, or a share such as calibration=0.2."
         )
-    order = np.random.default_rng(seed).permutation(n)
-    return np.sort(order[size:]), np.sort(order[:size])
+    order = np.random.default_rng(abs(seed)).permutation(n)
+    return np.sort(order[int(size) :]), np.sort(order[: int(size)])

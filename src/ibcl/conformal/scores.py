@@ -127,36 +127,6 @@ def smaller_class_score(
     return min(sizes, key=lambda name: sizes[name])
 
 
-def background_scores(
-    log_density: ArrayLike, log_background: ArrayLike, log_probabilities: ArrayLike
-) -> Array:
-    r"""Return s_k = log p_k(y | x) + log (p_k(x) / (p_k(x) + b_k(x))) of every class.
-
-    A score for tasks of which only scores are kept: the head, times the task's share against a
-    *background* b_k, a wider density around the task's own centre. It knows no other task, so that
-    it is fixed when the task is learnt and stays when others are learnt, forgotten or merged.
-    Inputs far from the task have no share in it, which keeps the union of all tasks small.
-
-    Parameters
-    ----------
-    log_density, log_background
-        log p_k(x) and log b_k(x), shape (rows,).
-    log_probabilities
-        log p_k(y | x), shape (rows, classes).
-
-    Examples
-    --------
-    >>> scores = background_scores([-1.0, -9.0], [-3.0, -4.0], np.log([[0.9, 0.1]] * 2))
-    >>> np.exp(scores).round(3)
-    array([[0.793, 0.088],
-           [0.006, 0.001]])
-    """
-    own, wide = np.asarray(log_density, np.float64), np.asarray(log_background, np.float64)
-    share = own - np.logaddexp(own, wide)
-    scores: Array = share[..., None] + np.asarray(log_probabilities, np.float64)
-    return scores
-
-
 def residual_scores(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> Array:
     """Return s = −|y − f| / σ: minus the standardised residual of a prediction f ± σ.
 

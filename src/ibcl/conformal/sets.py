@@ -77,6 +77,17 @@ def label_sets(members: ArrayLike, classes: Sequence[Label]) -> list[tuple[Label
     return [tuple(classes[int(number)] for number in np.flatnonzero(row)) for row in table]
 
 
+def in_words(members: ArrayLike, classes: Sequence[Label]) -> list[str]:
+    """Return every set as a line of text; an empty one says what it means.
+
+    Examples
+    --------
+    >>> in_words([[True, True], [False, True], [False, False]], ["cat", "dog"])
+    ['cat or dog', 'dog', 'like nothing that was learnt']
+    """
+    return [" or ".join(map(str, each)) or NOTHING for each in label_sets(members, classes)]
+
+
 def residual_intervals(mean: ArrayLike, std: ArrayLike, tau: ArrayLike) -> Array:
     r"""Return {y : −|y − f| / σ ≥ τ} = [f + τ σ, f − τ σ], shape (…, 1, 2).
 

@@ -382,7 +382,7 @@ def _checked(
     if len(missing):
         name = names[missing[0]] if names is not None else str(missing[0])
         raise ValueError(
-            f"The task {name!r} has weight but no calibration samples; calibrate it with some of "
-            "its own."
+            f"The task {name!r} has weight but no calibration samples; give fresh samples of it to "
+            "learner.calibrate(task, x, y)."
         )
     return table, numbers, counts, preference

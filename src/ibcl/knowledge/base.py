@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -188,6 +188,22 @@ class KnowledgeBase:
                 return record
         known = ", ".join(self.tasks) or "none yet"
         raise ValueError(f"Unknown task {task!r}; known tasks are {known}.")
+
+    def only(self, task: str) -> KnowledgeBase:
+        """Return what is known of one task, as if no other had been learnt."""
+        record = self.record(task)
+        number, m = self.records.index(record), len(self.priors)
+        alone = KnowledgeBase(self.priors, self.d, independent=self.independent)
+        first = replace(
+            record,
+            posteriors=tuple(range(m)),
+            priors=(None,) * m,
+            pointers=(False,) * m,
+            distances=(None,) * m,
+        )
+        moments, parts = (self.moments[number],), (self.parts[number],)
+        alone.restore(self.extremes(task), (first,), moments, parts)
+        return alone
 
     def extremes(self, task: str | None = None) -> tuple[Gaussian, ...]:
         """Return the m extreme elements of a task, through its pointers; of all tasks without one.

@@ -6,6 +6,7 @@ the mixture p(y | φ, w) = Σ_k r_k(φ, w) p_k(y | φ) of the tasks' own answers
 `ibcl.pooling.Routed`, makes the same of `moments`, `gate` and `predictive`.
 """
 
+from ibcl.routing.background import log_background_share
 from ibcl.routing.densities import DensityGate, DensitySettings, density_gate
 from ibcl.routing.experts import (
     ExpertAnswers,
@@ -62,6 +63,7 @@ __all__ = [
     "experts_from_tensors",
     "gate_from_tensors",
     "linear_gate",
+    "log_background_share",
     "moment_components",
     "quadratic_gate",
 ]

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from ibcl.conformal import CalibrationRows, held_out
 from ibcl.deprecation import independent_from, renamed_setting
 from ibcl.inference import Inference
 from ibcl.learner import IBCL
@@ -61,6 +62,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
     memory: str | int | None = setting("memory")
     alpha: float = setting("alpha")
     calibration: float | None = setting("calibration")
+    calibration_rows: CalibrationRows = setting("calibration_rows")
     expert: Any = setting("expert")
     random_state: Any = field(default=0, kw_only=True)
     head: str | None = field(default=None, kw_only=True)
@@ -143,16 +145,22 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         learner = getattr(self, "learner_", None)
         schema = getattr(self, "schema_", None)
         if learner is None or schema is None:
+            seed = self._seed()
+            learnt = None
+            if self.calibration is not None:
+                learnt, _ = held_out(len(first), self.calibration, seed)
+            table = _rows(X, first)
             schema = Schema.fit(
-                _rows(X, first),
+                table,
                 y[first],
-                features=_features(_rows(X, first)),
+                features=_features(table if learnt is None else _rows(table, learnt)),
                 classes=classes,
                 regression=classes is None,
                 scale_target=scales(likelihood),
                 sample_weight=None if weights is None else weights[first],
+                rows=learnt,
             )
-            learner = self._make_learner(schema, in_scaled_units(likelihood, schema.scale))
+            learner = self._make_learner(schema, in_scaled_units(likelihood, schema.scale), seed)
         # All tasks are learnt, or none: a learner of its own takes over where it began.
         learning = IBCL.from_state(learner.state)
         for name, rows in tasks.items():
@@ -163,15 +171,17 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         self.schema_, self.learner_ = schema, learner  # type: ignore[misc]
         return self
 
-    def _make_learner(self, schema: Schema, likelihood: str | Likelihood) -> IBCL:
+    def _seed(self) -> int:
+        state = self.random_state
+        return state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
+
+    def _make_learner(self, schema: Schema, likelihood: str | Likelihood, seed: int) -> IBCL:
         kind = self.network
         if self.head is not None:
             renamed_setting("head", self.head, "network")
             kind = self.head
         if kind not in head_names():
             raise ValueError(f"network must be one of {', '.join(head_names())}, not {kind!r}.")
-        state = self.random_state
-        seed = state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
         sizes: dict[str, Any] = {"random_features": {"width": self.width}}.get(
             kind, {"hidden": (self.width,)} if kind == "mlp" else {}
         )
@@ -202,6 +212,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             likelihood=likelihood,
             independent=independent_from(self.continual, self.independent),
             calibration=self.calibration,
+            calibration_rows=self.calibration_rows,
             distance=self.distance,
             memory=self.memory,
             expert=self.expert,

@@ -38,7 +38,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         As in `ibcl.IBCL`; where None the best for the network, chosen on the first task.
     preference
         Weights of the tasks, as in `ibcl.Preference.parse`; None weighs all tasks learnt equally.
-    alpha, calibration
+    alpha, calibration, calibration_rows
         As in `ibcl.IBCL`.
     expert
         What answers for a task in place of its head: an estimator of scikit-learn such as

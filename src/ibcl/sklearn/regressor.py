@@ -43,7 +43,7 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         As in `ibcl.IBCL`; where None the best for the network, chosen on the first task.
     preference
         Weights of the tasks, as in `ibcl.Preference.parse`; None weighs all tasks learnt equally.
-    alpha, calibration
+    alpha, calibration, calibration_rows
         As in `ibcl.IBCL`.
     expert
         What answers for a task in place of its head: an estimator of scikit-learn such as
@@ -146,17 +146,19 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         alpha: float = 0.1,
         preference: Any = None,
         guarantee: Guarantee = "mixture",
-    ) -> NDArray[np.float64]:
+        union: bool = False,
+    ) -> Any:
         """Return intervals that hold the right value with probability 1 − alpha: shape (n, 2).
 
         Parameters
         ----------
         preference
             Whose model to ask, as in `ibcl.Preference.parse`; the estimator's own where None.
-        guarantee
-            As in `ibcl.Model.predict_set`.
+        guarantee, union
+            As in `ibcl.Model.predict_interval`.
         """
-        return self._model(preference).predict_interval(self._checked(X)[0], alpha, guarantee)
+        table, _ = self._checked(X)
+        return self._model(preference).predict_interval(table, alpha, guarantee, union)
 
     def credal_bounds(self, X: ArrayLike, preference: Any = None) -> Bounds:
         """Return lower and upper expected values, of all tasks and the served model."""

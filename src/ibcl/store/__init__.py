@@ -14,13 +14,21 @@ from ibcl.store.folder import (
     size,
     storage_at,
 )
-from ibcl.store.models import ModelFile, load_model, model_bytes, save_model, write_file
+from ibcl.store.models import (
+    CalibrationScores,
+    ModelFile,
+    load_model,
+    model_bytes,
+    save_model,
+    write_file,
+)
 from ibcl.store.objects import connect
 from ibcl.store.portable import packed, unpacked
 from ibcl.store.storage import as_url
 
 __all__ = [
     "BusyError",
+    "CalibrationScores",
     "ChangedSinceError",
     "Contents",
     "ExistsError",

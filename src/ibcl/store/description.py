@@ -123,6 +123,7 @@ def describe(
             independent=knowledge.independent if learnt else given.independent,
             task_incremental=settings.task_incremental,
             calibration=None if settings.calibration is None else float(settings.calibration),
+            calibration_rows=settings.calibration_rows,
             expert=describe_expert(settings.expert),
             encoder=describe_encoder(state.encoder),
             storage=storage,

@@ -479,6 +479,7 @@ def _rebuild(
             manifest.independent,
             manifest.task_incremental,
             manifest.calibration,
+            manifest.calibration_rows,
             expert=expert,
             distance=manifest.distance,
         )

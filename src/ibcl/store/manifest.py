@@ -171,7 +171,9 @@ class Manifest(Entry):
     independent: bool | None
     task_incremental: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None
     calibration: Annotated[float, Field(gt=0)] | None = None
-    """How many rows of every task, or which share, are kept for prediction sets."""
+    """How many rows of every task, or which share, are held out for prediction sets."""
+    calibration_rows: Literal["kept", "scores"] = "kept"
+    """What is kept of these."""
     expert: dict[str, JsonValue] | None = None
     """What answers in place of tasks' heads, as `Expert.description` gives it, with its name."""
     encoder: dict[str, JsonValue] | None = None

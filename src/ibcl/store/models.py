@@ -54,6 +54,7 @@ FORMAT: Final = 3
 LARGEST_FILE = 2**34
 # Where a routed model's file keeps what its network holds beside its parameters.
 _FIXED = "network."
+_CALIBRATION = "calibration."
 
 
 class ModelEntry(Entry):
@@ -84,6 +85,15 @@ class ModelEntry(Entry):
     """The learner's, for the model's card."""
 
 
+class CalibrationScores(NamedTuple):
+    """The model's scores of the right answers of all calibration rows, for prediction sets."""
+
+    scores: Tensor
+    """Shape (n,), float64."""
+    task: Tensor
+    """The number of each one's task, int64."""
+
+
 class ModelFile(NamedTuple):
     """All that a file keeps of a model."""
 
@@ -93,6 +103,7 @@ class ModelFile(NamedTuple):
     alpha: float
     seed: int
     provenance: dict[str, Any]
+    calibration: CalibrationScores | None = None
 
 
 def save_model(model: ModelFile, path: str | PathLike[str], overwrite: bool = True) -> None:
@@ -150,7 +161,9 @@ def model_bytes(model: ModelFile) -> bytes:
         raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
     prefix = "" if routed is None else _FIXED
     fixed = {f"{prefix}{name}": value for name, value in network.frozen_state.items()}
-    kept = {**predictive.tensors(), **fixed}
+    scores = {} if model.calibration is None else model.calibration._asdict()
+    calibration = {f"{_CALIBRATION}{name}": value for name, value in scores.items()}
+    kept = {**predictive.tensors(), **fixed, **calibration}
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in kept.items()}
     return _sealed(entry, tensors, model_card(model.preference, known))
 
@@ -218,6 +231,7 @@ def load_model(
         encoder = restore_encoder(entry.encoder)
         if isinstance(likelihood, str):
             raise ValueError("it names no likelihood")
+        calibration = _calibration(tensors, len(preference))
         if entry.temperature is None:
             predictive: Predictive = _single(flat, likelihood, tensors)
         else:
@@ -235,7 +249,24 @@ def load_model(
         "settings": entry.settings,
         "choices": entry.choices,
     }
-    return ModelFile(predictive, preference, encoder, entry.alpha, entry.seed, provenance)
+    return ModelFile(
+        predictive, preference, encoder, entry.alpha, entry.seed, provenance, calibration
+    )
+
+
+def _calibration(tensors: dict[str, Tensor], tasks: int) -> CalibrationScores | None:
+    """Take the calibration scores out of a model's tensors, where it has any."""
+    names = [f"{_CALIBRATION}{name}" for name in CalibrationScores._fields]
+    if not any(name in tensors for name in names):
+        return None
+    scores, task = (tensors.pop(name).cpu() for name in names)
+    fits = scores.ndim == 1 and scores.shape == task.shape and len(scores) > 0
+    known = scores.dtype == torch.float64 and task.dtype == torch.int64
+    if not fits or not known or bool(scores.isnan().any()):
+        raise ValueError("its calibration scores do not fit")
+    if not bool(((task >= 0) & (task < tasks)).all()):
+        raise ValueError("its calibration is of other tasks")
+    return CalibrationScores(scores, task)
 
 
 def _single(flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor]) -> SingleNetwork:

@@ -96,6 +96,7 @@ class Schema(BaseModel):
         scale_target: bool | None = None,
         imputation: Imputation = "median",
         sample_weight: Numbers | None = None,
+        rows: NDArray[np.integer[Any]] | None = None,
     ) -> Self:
         """Take the schema from the first task.
 
@@ -110,6 +111,9 @@ class Schema(BaseModel):
         scale_target : the same for the target of a regression; as ``standardise`` where None.
         imputation : ``"median"`` or ``"mean"`` takes the place of missing numbers.
         sample_weight : how often each row counts in these statistics; once where None.
+        rows : the positions of the rows that scales, categories and what takes the place of missing
+            numbers come from, where some are held out to calibrate with; all where None. Classes
+            are those of all rows.
 
         Raises
         ------
@@ -125,13 +129,17 @@ class Schema(BaseModel):
             raise ValueError("The first task has no rows.")
         names = _chosen(table, features)
         weights = np.ones(len(table.frame)) if sample_weight is None else sample_weight
+        frame = table.frame[names] if table.named else table.frame
+        values_read = y
+        if rows is not None:
+            frame, weights = frame.iloc[rows], weights[rows]
+            values_read = y.iloc[rows] if isinstance(y, pd.Series) else np.asarray(y)[rows]
         target: ClassTarget | ValueTarget
         if regression:
             scaled = standardise if scale_target is None else scale_target
-            target = ValueTarget.fit(y, weights, scaled)
+            target = ValueTarget.fit(values_read, weights, scaled)
         else:
             target = ClassTarget.fit(y, classes)
-        frame = table.frame[names] if table.named else table.frame
         labels = [_label(name) if table.named else None for name in names]
         kinds = [content(column) for _, column in frame.items()]
         for kind, (_, column), label in zip(kinds, frame.items(), labels, strict=True):
