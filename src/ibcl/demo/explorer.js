@@ -83,13 +83,7 @@ function startExplorer(data) {
   }
 
   sliders.setTasks(data.tasks);
-  const presets = [["all alike", Simplex.uniform(count)],
-    ...data.tasks.map((name, task) => [`only ${name}`, Simplex.vertex(count, task)])];
-  byId("presets").replaceChildren(...presets.map(([name, weights]) => {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: name });
-    button.addEventListener("click", () => sliders.set(weights));
-    return button;
-  }));
+  sliders.offer(byId("presets"));
   update();
   return evaluate;
 }
@@ -100,9 +94,3 @@ function drawFigures(figures) {
     Charts[kind](document.getElementById(`figure-${name}`), { ...settings, format });
   }
 }
-
-document.getElementById("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-});

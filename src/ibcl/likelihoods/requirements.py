@@ -1,10 +1,10 @@
 r"""What a likelihood must satisfy, checked when it is first used.
 
 Every inference method needs a loss −log p(y | f) that is finite for every real f, one value per
-sample, and differentiable, with the gradient that it has; and means E[y | f] of one row per sample,
+sample, and differentiable, with its right gradient; and means E[y | f] of one row per sample,
 which for classes are probabilities. Full-covariance inference replaces the loss by its expected
-curvature, so it needs more: a loss that is twice differentiable and convex in f (p is *log-
-concave*). A loss with a kink, such as |y − f|, has a curvature of zero wherever one looks and all
+curvature, so it needs more: a loss that is twice differentiable and convex in f (p is
+*log-concave*). A loss with a kink, such as |y − f|, has a curvature of zero wherever one looks and all
 of it in one point, where nobody looks; it would be learnt wrongly. It is found by the fundamental
 theorem of calculus,
 

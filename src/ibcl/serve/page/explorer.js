@@ -379,16 +379,6 @@ function options(select, values, chosen) {
   if (values.some((value) => (value.value ?? value) === chosen)) select.value = chosen;
 }
 
-function presets() {
-  const count = overview.tasks.length;
-  const all = [["all alike", Simplex.uniform(count)], ...overview.tasks.map((task, k) => [`only ${task}`, Simplex.vertex(count, k)])];
-  byId("presets").replaceChildren(...all.map(([name, weights]) => {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: name });
-    button.addEventListener("click", () => first.set(weights));
-    return button;
-  }));
-}
-
 async function load() {
   const before = overview;
   overview = await get("/v1/explorer");
@@ -400,7 +390,7 @@ async function load() {
   byId("measure-name").textContent = overview.classes ? "right" : "R²";
   first.setTasks(overview.tasks);
   second.setTasks(overview.tasks);
-  presets();
+  first.offer(byId("presets"));
   const [x, y] = [byId("front-x").value || overview.tasks[0], byId("front-y").value || overview.tasks.at(-1)];
   options(byId("front-x"), overview.tasks, x);
   options(byId("front-y"), overview.tasks, y);
@@ -446,10 +436,5 @@ byId("token-form").addEventListener("submit", (event) => {
   sessionStorage.setItem("token", token);
   say("");
   overview = null;
-});
-byId("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
 });
 look();

@@ -1,5 +1,6 @@
 "use strict";
-// Weights that stay on the simplex while one of them is moved.
+// What the demo's page and the service's share: weights that stay on the simplex while one of them
+// is moved, sliders and buttons for them, and light or dark.
 
 const Simplex = {
   uniform(count) {
@@ -29,7 +30,7 @@ const Simplex = {
   },
 };
 
-// One slider a task, with a field for the weight in per cent and a bar for the task's score.
+// One slider per task, with a field for the weight in per cent and a bar for the task's score.
 class Sliders {
   constructor(place, changed, label = "") {
     this.place = place;
@@ -111,4 +112,22 @@ class Sliders {
   preference() {
     return Object.fromEntries(this.tasks.map((task, k) => [task, this.weights[k]]));
   }
+
+  // A button for all tasks alike, and one for each task alone.
+  offer(place) {
+    const count = this.tasks.length;
+    const presets = [["all alike", Simplex.uniform(count)],
+      ...this.tasks.map((task, k) => [`only ${task}`, Simplex.vertex(count, k)])];
+    place.replaceChildren(...presets.map(([name, weights]) => {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: name });
+      button.addEventListener("click", () => this.set(weights));
+      return button;
+    }));
+  }
 }
+
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+});
