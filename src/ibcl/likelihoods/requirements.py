@@ -4,9 +4,9 @@ Every inference method needs a loss −log p(y | f) that is finite for every rea
 sample, and differentiable, with its right gradient; and means E[y | f] of one row per sample,
 which for classes are probabilities. Full-covariance inference replaces the loss by its expected
 curvature, so it needs more: a loss that is twice differentiable and convex in f (p is
-*log-concave*). A loss with a kink, such as |y − f|, has a curvature of zero wherever one looks and all
-of it in one point, where nobody looks; it would be learnt wrongly. It is found by the fundamental
-theorem of calculus,
+*log-concave*). A loss with a kink, such as |y − f|, has a curvature of zero wherever one looks and
+all of it in one point, where nobody looks; it would be learnt wrongly. It is found by the
+fundamental theorem of calculus,
 
     ∂loss(b) − ∂loss(a) = ∫ₐᵇ ∂²loss df,
 
