@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 POOLS = ("masked-mean", "first")
+AUTO = "auto"
 # Attribute of modules whose weights are no start of learning.
 REDRAWN = "drawn_anew"
 # Samples that go through a backbone at once.
@@ -109,6 +110,8 @@ class FrozenBackbone(nn.Module):
     """
 
     rows_at_once = _ROWS
+    open_layers = False
+    """Whether the first task is to choose the layers (`ibcl.depths`)."""
 
     def __init__(
         self,
@@ -149,11 +152,9 @@ class FrozenBackbone(nn.Module):
         """φ(x), one flat row per sample, with the inputs behind it where they are carried."""
         with torch.no_grad():
             features = self.read(x)
-        return (
-            torch.cat([features, self.carried(x).to(features)], 1)
-            if self.carries_inputs
-            else (features)
-        )
+        if not self.carries_inputs:
+            return features
+        return torch.cat([features, self.carried(x).to(features)], 1)
 
     def carried(self, x: Tensor) -> Tensor:
         """Inputs as φ carries them, one flat row per sample."""
@@ -173,14 +174,12 @@ class FrozenBackbone(nn.Module):
 
     def read(self, x: Tensor) -> Tensor:
         """φ(x) alone; gradients pass to whatever in the backbone has them."""
-        x, mask, given = self._arguments(x)
-        with self._reading() as read:
-            # The body of a model of `transformers`: a head that it may have is another task's.
-            body = None if self.layers else getattr(self.backbone, "base_model", None)
-            output = (body if isinstance(body, nn.Module) else self.backbone)(x, **given)
         if self.layers:
-            depths = [self._pooled(_tensor(read[name]), mask) for name in self.layers]
-            return torch.cat([functional.normalize(depth, dim=1) for depth in depths], 1)
+            return torch.cat(self.depths(x), 1)
+        x, mask, given = self._arguments(x)
+        # The body of a model of `transformers`: a head that it may have is another task's.
+        body = getattr(self.backbone, "base_model", None)
+        output = (body if isinstance(body, nn.Module) else self.backbone)(x, **given)
         if isinstance(output, Tensor):
             return output.flatten(1)
         hidden = getattr(output, "last_hidden_state", None)
@@ -189,6 +188,14 @@ class FrozenBackbone(nn.Module):
         pooled = getattr(output, "pooler_output", None)
         features: Tensor = (output.logits if pooled is None else pooled).flatten(1)
         return features
+
+    def depths(self, x: Tensor) -> list[Tensor]:
+        """What each of the layers returns, pooled and scaled to unit norm."""
+        x, mask, given = self._arguments(x)
+        with self._reading() as read:
+            self.backbone(x, **given)
+        pooled = [self._pooled(_tensor(read[name]), mask) for name in self.layers]
+        return [functional.normalize(depth, dim=1) for depth in pooled]
 
     def logits(self, x: Tensor) -> Tensor:
         """What the backbone's own last layer returns."""
@@ -278,7 +285,7 @@ def with_backbone(
     features: int | None = None,
     outputs: int = 1,
     *,
-    layers: Sequence[str] = (),
+    layers: Sequence[str] | str = (),
     pool: str = "masked-mean",
     example: Any = None,
 ) -> nn.Sequential:
@@ -294,7 +301,8 @@ def with_backbone(
     layers
         Inner layers to read, by their names in ``backbone.named_modules()``; each is pooled and
         scaled to unit norm. Several depths are mostly better than the last one alone. The
-        backbone's output where there are none.
+        backbone's output where there are none. ``"auto"`` leaves the choice to held-out rows of the
+        first task (`ibcl.depths`).
     pool
         How positions become one row: ``"masked-mean"`` (without padding) or ``"first"``.
     example
@@ -309,7 +317,8 @@ def with_backbone(
     >>> network.features(images).shape
     torch.Size([2, 10])
     """
-    frozen = FrozenBackbone(copy.deepcopy(backbone), layers, pool)
+    frozen = FrozenBackbone(copy.deepcopy(backbone), () if layers == AUTO else layers, pool)
+    frozen.open_layers = layers == AUTO
     blank = _blank(frozen, example)
     if blank is not None and not frozen.takes_tokens:
         frozen.input_shape = tuple(blank.shape[1:])
@@ -351,9 +360,47 @@ def carrying_inputs(network: nn.Module) -> nn.Sequential:
         )
     shape = frozen.input_shape
     carrying = FrozenBackbone(frozen.backbone, frozen.layers, frozen.pool, True, shape)
+    carrying.open_layers = frozen.open_layers
     result = nn.Sequential(carrying, FirstColumns(last.in_features), last)
     vars(result).update({REDRAWN: True} if hasattr(network, REDRAWN) else {})
     return result
+
+
+def with_layers(network: nn.Module, layers: Sequence[str], columns: int) -> nn.Sequential:
+    """Return a network whose layers were open with these layers.
+
+    Parameters
+    ----------
+    columns
+        How many numbers they give together.
+    """
+    assert isinstance(network, nn.Sequential)
+    frozen, last = network[0], network[-1]
+    assert isinstance(frozen, FrozenBackbone)
+    assert isinstance(last, nn.Linear)
+    carries, shape = frozen.carries_inputs, frozen.input_shape
+    chosen = FrozenBackbone(frozen.backbone, layers, frozen.pool, carries, shape)
+    head = nn.Linear(columns, last.out_features, last.bias is not None)
+    reads = [FirstColumns(columns)] if carries else []
+    result = nn.Sequential(chosen, *reads, head.to(last.weight.device))
+    vars(result)[REDRAWN] = True
+    return result
+
+
+def with_chosen_layers(network: nn.Module, layers: Sequence[str], dimension: int) -> nn.Module:
+    """Return a network with the layers that were chosen, if its own are open.
+
+    Parameters
+    ----------
+    dimension
+        Parameters of the head behind these layers.
+    """
+    if not isinstance(network, nn.Sequential) or not getattr(network[0], "open_layers", False):
+        return network
+    last = network[-1]
+    assert isinstance(last, nn.Linear)
+    columns = dimension // last.out_features - (last.bias is not None)
+    return with_layers(network, layers, columns)
 
 
 def _blank(frozen: FrozenBackbone, example: Any) -> Tensor | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ibcl.conformal import Calibration, held_out
 from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
+from ibcl.depths import choose_depths
 from ibcl.experts import Auto, ExpertPart, columns_read, posterior_share
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
@@ -33,6 +34,12 @@ log = logging.getLogger("ibcl")
 
 def read(state: State, x: Any, y: Any, task: str, sample_weight: Any = None) -> TaskData:
     """Read a user's samples as features φ(x), computed once, and labels."""
+    data = _read_inputs(state, x, y, task, sample_weight)
+    return data._replace(x=state.network.features(data.x))
+
+
+def _read_inputs(state: State, x: Any, y: Any, task: str, sample_weight: Any) -> TaskData:
+    """Read a user's samples as the network's inputs, and labels."""
     if state.encoder is not None:
         x, y = state.encoder.inputs(x), state.encoder.labels(y)
     data = as_task(x, y, sample_weight)
@@ -41,18 +48,24 @@ def read(state: State, x: Any, y: Any, task: str, sample_weight: Any = None) -> 
     told = state.settings.task_incremental
     inputs = append_task_id(data.x.to(network.device), task, names, told)
     network.check_width(inputs)
-    return data._replace(x=network.features(inputs), y=data.y.to(network.device))
+    return data._replace(x=inputs, y=data.y.to(network.device))
 
 
 def prepare(
     state: State, x: Any, y: Any, task: str, sample_weight: Any = None
 ) -> tuple[State, TaskData]:
     """Read samples, settle what is open if this is the first task, and check the labels."""
-    data = read(state, x, y, task, sample_weight)
+    data = _read_inputs(state, x, y, task, sample_weight)
+    depths: dict[str, str] = {}
+    if state.settled is None and state.network.has_open_layers:
+        network, depths["layers"] = choose_depths(state.network, data, state.given.likelihood)
+        state = replace(state, network=network)
+    data = data._replace(x=state.network.features(data.x))
     head = state.network.head
     outputs = head.output_count(data.x)
     if state.settled is None:
         settled, reasons = settle(head, data, outputs, state.given)
+        reasons = {**reasons, **depths}
         for setting, reason in reasons.items():
             log.info("chose %s: %s", setting, reason)
         state = replace(state, settled=settled, reasons=reasons)

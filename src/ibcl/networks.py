@@ -32,6 +32,7 @@ from ibcl.backbones import (
     redrawn,
     token_ids,
     with_backbone,
+    with_chosen_layers,
 )
 from ibcl.ram import check_memory
 
@@ -52,6 +53,7 @@ __all__ = [
     "redrawn",
     "token_ids",
     "with_backbone",
+    "with_chosen_layers",
 ]
 
 Specification = dict[str, Any]
@@ -392,6 +394,11 @@ class FlatNetwork:
         """The frozen backbone it begins with, if it does."""
         first = self._layers()[0]
         return first if isinstance(first, FrozenBackbone) else None
+
+    @property
+    def has_open_layers(self) -> bool:
+        """Whether the first task is to choose which layers of the backbone are read."""
+        return self.backbone is not None and self.backbone.open_layers
 
     @property
     def tokens_from(self) -> int | None:

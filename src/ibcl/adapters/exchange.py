@@ -30,6 +30,11 @@ def bringing(state: State, folder: str | PathLike[str], x: Any) -> tuple[Adapter
             "Adapters stand behind a base model: make the learner with "
             "ibcl.IBCL(base, expert=ibcl.adapters.LoRA())."
         )
+    if network.has_open_layers and not state.learnt:
+        raise ValueError(
+            "Layers left open are chosen on labelled rows: name them in "
+            "ibcl.networks.with_backbone, or learn a task before adapters are added."
+        )
     features = state.features(x)
     outputs = network.head.output_count(features)
     classification = not state.learnt or state.likelihood.classification

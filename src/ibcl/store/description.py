@@ -111,6 +111,7 @@ def describe(
                 dimension=network.dimension,
                 frozen=None if frozen is None else frozen.entry,
                 pretrained=network.pretrained,
+                layers=() if network.backbone is None else network.backbone.layers,
             ),
             inference=None if inference is None else describe_inference(inference),
             likelihood=describe_likelihood(settings.likelihood if learnt else given.likelihood),
@@ -408,6 +409,8 @@ def rebuild_network(
         check(data, entry.frozen.sha256, entry.frozen.bytes, f"{folder}/{name}")
     what = str(folder)
     module = rebuild_module(entry.specification, network, what, entry.dimension + len(data))
+    if entry.layers:
+        module = networks.with_chosen_layers(module, entry.layers, entry.dimension)
     if entry.specification is None and not entry.pretrained:
         module = networks.redrawn(module)
     flat = FlatNetwork(module, device)

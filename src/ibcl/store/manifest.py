@@ -111,6 +111,8 @@ class NetworkEntry(Entry):
     frozen: FileEntry | None
     pretrained: bool = True
     """Of a module that ibcl did not build: whether learning starts from its weights."""
+    layers: tuple[str, ...] = ()
+    """Of a frozen backbone: which of its layers are read, where they were left open or named."""
 
 
 class InferenceEntry(Entry):
