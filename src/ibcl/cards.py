@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from ibcl.experts import ExpertPart
 from ibcl.names import printable
 from ibcl.state import State
 
@@ -112,6 +113,13 @@ def settings(state: State) -> dict[str, Any]:
         "alpha": settled.alpha,
         "seed": settled.seed,
     }
+    if settled.expert is not None:
+        facts["expert"] = settled.expert.name
+        parts = zip(knowledge.tasks, knowledge.parts, strict=True)
+        known = [(task, kept.get(ExpertPart.kind)) for task, kept in parts]
+        facts["shares of experts"] = tuple(
+            f"{task} {part.share:.2f}" for task, part in known if isinstance(part, ExpertPart)
+        )
     if encoder is not None:
         columns = getattr(encoder, "columns", ())
         facts["features"] = getattr(encoder, "names", None) or len(columns) or None

@@ -216,6 +216,7 @@ class Settings:
         "What answers for a task in place of its head: an estimator of scikit-learn, an "
         "ibcl.experts.Expert, or 'auto', gradient boosting beside each task's head.",
         left_open="every task's own head",
+        option=str,
     )
 
     def __post_init__(self) -> None:

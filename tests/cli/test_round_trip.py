@@ -48,6 +48,27 @@ def test_learning_is_what_the_library_does_on_scaled_columns(sun, knowledge_base
     assert np.allclose(ours.mean, learner.knowledge.extremes("sun")[0].mean, atol=1e-6)
 
 
+def test_boosting_beside_heads_goes_through_every_command(succeed, refuse, sun, rain):
+    pytest.importorskip("skops")
+    learn = ("learn", "kb", sun, rain, "--label", "verdict", "--network", "linear")
+    succeed(*learn, "--expert", "auto", "--calibration", "0.25")
+    assert "must be auto" in refuse("learn", "kb2", sun, "--label", "verdict", "--expert", "trees")
+    assert succeed("show", "kb")["settings"]["expert"] == "auto"
+    half = ("--preference", "sun=0.5,rain=0.5")
+    scored = succeed("score", "kb", sun, "--label", "verdict", *half)["scores"][0]
+    assert scored["accuracy"] > 0.6
+    model = library.load("kb").model({"sun": 0.5, "rain": 0.5})
+    rows = succeed("predict", "kb", sun, *half, "--sets", "0.9")["predictions"]
+    expected = model.predict(pd.read_csv(sun)[["a", "b", "c"]])
+    assert [row["prediction"] for row in rows] == expected.tolist()
+    assert "one file" in refuse("generate", "kb", *half, "--output", "m.safetensors")
+    again = ("learn", "kb", sun, "--label", "verdict", "--task", "sun", "--extend")
+    assert "cannot take further batches" in refuse(*again)
+    succeed("learn", "other", rain, "--label", "verdict", "--task", "hail", "--like", "kb")
+    assert succeed("merge", "kb", "other", "both")["tasks"] == ["sun", "rain", "hail"]
+    assert succeed("forget", "both", "sun")["tasks"] == ["rain", "hail"]
+
+
 def test_show_lists_tasks_and_settings(succeed, ibcl, knowledge_base):
     shown = succeed("show", knowledge_base)
     assert [task["task"] for task in shown["tasks"]] == ["sun", "rain"]

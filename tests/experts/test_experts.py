@@ -1,6 +1,8 @@
 """Experts: a task's own estimator behind the gate, and all that stays as it is without one."""
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -22,8 +24,8 @@ from ibcl.experts import (
     ExpertPart,
     Fitted,
     as_expert,
-    estimators,
     posterior_share,
+    skops_files,
 )
 from ibcl.experts.estimators import Estimator
 from ibcl.likelihoods import Bernoulli
@@ -180,14 +182,14 @@ def test_an_expert_beside_the_head_has_its_share_of_the_answer(pooling):
 
 
 @given(st.integers(1, 30), st.integers(0, 2**32 - 1))
-def test_the_share_is_the_mean_of_a_uniform_one_given_the_rows(rows, seed):
+def test_the_share_is_the_mean_of_its_posterior(rows, seed):
     random = np.random.default_rng(seed)
     expert, head = random.dirichlet([1, 1], size=(2, rows))
     y = random.integers(0, 2, size=rows)
 
     def density(share: float) -> float:
         chances = share * expert[np.arange(rows), y] + (1 - share) * head[np.arange(rows), y]
-        return float(np.prod(2 * chances))
+        return float(np.prod(2 * chances)) * (1 - share) ** 2
 
     whole = integrate.quad(density, 0, 1)[0]
     mean = integrate.quad(lambda share: share * density(share), 0, 1)[0] / whole
@@ -266,6 +268,24 @@ def test_estimators_come_back_from_their_bytes(estimator):
     assert part.nbytes == len(part.encode())
 
 
+def test_the_same_estimator_has_the_same_bytes_in_any_process(tmp_path):
+    program = (
+        "import sys, numpy as np\n"
+        "from sklearn.ensemble import HistGradientBoostingClassifier as Boosting\n"
+        "from ibcl.experts.estimators import Estimator\n"
+        "from ibcl.tasks import as_task\n"
+        "x = np.random.default_rng(0).normal(size=(80, 2))\n"
+        "data = as_task(x, x[:, 0] > 0)\n"
+        "fitted = Estimator(Boosting(max_iter=3)).fit(data, 2, 0)\n"
+        "open(sys.argv[1], 'wb').write(fitted.encode())\n"
+    )
+    files = [tmp_path / "one", tmp_path / "two"]
+    for file in files:
+        subprocess.run([sys.executable, "-c", program, str(file)], check=True)
+    one, two = (file.read_bytes() for file in files)
+    assert one == two
+
+
 def test_bytes_that_are_no_expert_or_not_trusted_are_refused(monkeypatch):
     (x, y), _ = tables()
     tree = DecisionTreeClassifier(max_depth=1)
@@ -277,7 +297,7 @@ def test_bytes_that_are_no_expert_or_not_trusted_are_refused(monkeypatch):
         ExpertPart.decode(part.encode()[:-40])
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         ExpertPart.decode(part.encode().replace(b'"share": 1.0', b'"share": 1.5'))
-    monkeypatch.setattr(estimators, "TRUSTED", set())
+    monkeypatch.setattr(skops_files, "TRUSTED", set())
     with pytest.raises(ValueError, match="not trusted"):
         ExpertPart.decode(part.encode())
 

@@ -65,6 +65,7 @@ def settings_of(learner: ibcl.IBCL) -> dict[str, Any]:
         "independent": knowledge.independent,
         "calibration": learner.given.calibration,
         "calibration_rows": learner.given.calibration_rows,
+        "expert": None if learner.given.expert is None else learner.given.expert.name,
         "memory": getattr(learner.state.rule, "memory", None),
         "regression": encoder is not None and encoder.classes is None,
         "seed": learner.seed,

@@ -217,6 +217,7 @@ def _create(
         in_scaled_units,
         make_head,
         outputs_for,
+        readable_by_experts,
         scales,
         usable_columns,
     )
@@ -240,10 +241,12 @@ def _create(
         sample_weight=weights,
         rows=learnt,
     )
+    outputs = outputs_for(None if schema.classes is None else len(schema.classes))
+    kind = given.get("network", "random_features")
     network = make_head(
-        given.get("network", "random_features"),
+        readable_by_experts(kind, schema.width, outputs) if "expert" in given else kind,
         schema.width,
-        outputs_for(None if schema.classes is None else len(schema.classes)),
+        outputs,
         width=given.get("width"),
         hidden=given.get("hidden"),
         seed=given.get("seed", 0),
@@ -262,6 +265,7 @@ def _create(
         calibration=given.get("calibration"),
         calibration_rows=given.get("calibration_rows", "kept"),
         memory=given.get("memory"),
+        expert=given.get("expert"),
         encoder=schema,
     )
     choose_threads(learner.network.dimension)

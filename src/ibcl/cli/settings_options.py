@@ -80,6 +80,10 @@ def _read(name: str, value: Any) -> Any:
         return choose(name, value)
     if name in _NUMBERS:
         value = numbers(value, _NUMBERS[name], name)
+    if name == "expert" and value != "auto":
+        raise ValueError(
+            f"--expert must be auto, not {value!r}; other experts are given from Python"
+        )
     if name == "memory" and value.isdecimal():
         value = int(value)
     if name not in ("inference", "pooling", "likelihood"):

@@ -1,8 +1,7 @@
 """Estimators of scikit-learn as experts, stored with skops: nothing is ever unpickled.
 
-What is served is what was stored: a fitted estimator is turned into bytes at once, and answers
-after it was read back from them. Reading refuses every type that is not known to be harmless:
-skops' own list, and `TRUSTED`.
+What is served is what was stored: a fitted estimator is turned into bytes at once
+(`ibcl.experts.skops_files`), and answers after it was read back from them.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import cached_property
-from importlib import import_module
-from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,45 +18,13 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from ibcl.experts.expert import Expert, Fitted
+from ibcl.experts.skops_files import TRUSTED, read_estimator, write_estimator
 from ibcl.tasks import TaskData
 
-TRUSTED: set[str] = {
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.tree._tree.Tree",
-}
-"""Types beyond skops' own list that stored estimators may hold: plain data, read in scikit-learn's
-own way. Add to it what you trust before loading experts of other libraries."""
+__all__ = ["TRUSTED", "Estimator", "FittedEstimator"]
 
 # Trees say 0 of what their leaves have not met; nothing that a task has seen is impossible.
 _SMALLEST = 1e-6
-
-
-def _skops() -> ModuleType:
-    try:
-        return import_module("skops.io")
-    except ImportError:
-        raise ValueError(
-            "Estimators as experts are stored with skops, which is not installed: "
-            "pip install 'ibcl[tables]'."
-        ) from None
-
-
-def _read(data: bytes) -> Any:
-    """Read an estimator, if all its types are trusted."""
-    skops = _skops()
-    try:
-        unknown = [name for name in skops.get_untrusted_types(data=data) if name not in TRUSTED]
-    except Exception as error:
-        raise ValueError(f"this is no estimator that skops wrote ({error})") from None
-    if unknown:
-        raise ValueError(
-            f"the estimator holds the types {', '.join(unknown)}, which are not trusted; add them "
-            "to ibcl.experts.estimators.TRUSTED if you know where it comes from"
-        )
-    try:
-        return skops.loads(data, trusted=sorted(TRUSTED))
-    except Exception as error:
-        raise ValueError(f"the estimator cannot be read ({error})") from None
 
 
 class Estimator(Expert):
@@ -110,23 +75,24 @@ class Estimator(Expert):
                 raise ValueError(f"{kind} takes no sample weights; leave them out.")
             weights["sample_weight"] = data.weights.cpu().numpy()
         y = data.y.cpu().double().numpy() if classes is None else data.y.long().cpu().numpy()
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         try:
             estimator.fit(data.x.cpu().numpy(), y, **weights)
         except (ValueError, TypeError) as error:
             said = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"{kind} cannot learn this task: {said}.") from None
         columns = 0 if classes is None else classes
-        return FittedEstimator(columns.to_bytes(4, "little") + _skops().dumps(estimator))
+        return FittedEstimator(columns.to_bytes(4, "little") + write_estimator(estimator))
 
     def description(self) -> dict[str, Any]:
         """Return the estimator as skops writes it."""
-        return {"estimator": base64.b64encode(_skops().dumps(self.estimator)).decode()}
+        return {"estimator": base64.b64encode(write_estimator(self.estimator)).decode()}
 
     @classmethod
     def from_description(cls, description: Any) -> Self:
         """Return the estimator that was described."""
         try:
-            return cls(_read(base64.b64decode(description["estimator"], validate=True)))
+            return cls(read_estimator(base64.b64decode(description["estimator"], validate=True)))
         except (KeyError, TypeError, binascii.Error) as error:
             raise ValueError(f"This describes no estimator: {error}.") from None
 
@@ -158,7 +124,7 @@ class FittedEstimator(Fitted):
     @cached_property
     def estimator(self) -> Any:
         """The estimator, read from the bytes."""
-        found = _read(self.data[4:])
+        found = read_estimator(self.data[4:])
         wanted = "predict_proba" if self.classes else "predict"
         if not hasattr(found, wanted):
             raise ValueError(f"the estimator has no method {wanted}")

@@ -181,8 +181,8 @@ class RoutedNetworks(Predictive):
     def _refuse_experts(self, what: str) -> None:
         if self.has_experts:
             raise ValueError(
-                f"Experts answer for some of these tasks, and experts have no {what}; learn with "
-                "expert=None for that."
+                f"Experts answer for some of these tasks, and experts have no {what}; learn "
+                "without an expert for that."
             )
 
     @property

@@ -31,7 +31,7 @@ from ibcl.tabular import (
     in_scaled_units,
     make_head,
     outputs_for,
-    reads_only_random,
+    readable_by_experts,
     scales,
     usable_columns,
 )
@@ -185,22 +185,10 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         sizes: dict[str, Any] = {"random_features": {"width": self.width}}.get(
             kind, {"hidden": (self.width,)} if kind == "mlp" else {}
         )
-        if (
-            self.expert is not None
-            and kind == "random_features"
-            and reads_only_random(
-                schema.width, outputs_for(None if schema.classes is None else len(schema.classes))
-            )
-        ):
-            # Experts read the table itself, so the features must have it.
-            kind, sizes = "linear", {}
-        network = make_head(
-            kind,
-            schema.width,
-            outputs_for(None if schema.classes is None else len(schema.classes)),
-            seed=seed,
-            **sizes,
-        )
+        outputs = outputs_for(None if schema.classes is None else len(schema.classes))
+        if self.expert is not None and readable_by_experts(kind, schema.width, outputs) != kind:
+            kind, sizes = readable_by_experts(kind, schema.width, outputs), {}
+        network = make_head(kind, schema.width, outputs, seed=seed, **sizes)
         return IBCL(
             network,
             self.priors,

@@ -12,7 +12,7 @@ text is text.
 from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn
 from ibcl.tabular.csv_files import csv_blocks, read_csv
 from ibcl.tabular.growth import Growth, input_positions
-from ibcl.tabular.heads import head_names, make_head, outputs_for, reads_only_random
+from ibcl.tabular.heads import head_names, make_head, outputs_for, readable_by_experts
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
 from ibcl.tabular.selection import usable_columns
 from ibcl.tabular.target_likelihood import in_scaled_units, scales, value_likelihood
@@ -40,7 +40,7 @@ __all__ = [
     "make_head",
     "outputs_for",
     "read_csv",
-    "reads_only_random",
+    "readable_by_experts",
     "sample_weights",
     "scales",
     "text_of",

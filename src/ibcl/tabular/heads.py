@@ -78,21 +78,31 @@ def make_head(
     return networks.BUILDERS[name](inputs=inputs, outputs=outputs, **settings)
 
 
-def reads_only_random(inputs: int, outputs: int) -> bool:
-    """Whether a table is so wide that its random features leave the table itself out.
+def _reads_only_random(inputs: int, outputs: int) -> bool:
+    """Whether a table is so wide that its random features leave the table itself out."""
+    return 2 * inputs > LARGEST_DIMENSION // outputs - 1
+
+
+def readable_by_experts(kind: str, inputs: int, outputs: int) -> str:
+    """Return the kind of network behind a table whose features hold the table itself.
+
+    Experts read that; where random features leave it out, a linear head stands in for them.
 
     Examples
     --------
-    >>> reads_only_random(10, 1), reads_only_random(1500, 1)
-    (False, True)
+    >>> readable_by_experts("random_features", 10, 1), readable_by_experts("mlp", 1500, 1)
+    ('random_features', 'mlp')
+    >>> readable_by_experts("random_features", 1500, 1)
+    'linear'
     """
-    return 2 * inputs > LARGEST_DIMENSION // outputs - 1
+    random = kind == "random_features"
+    return "linear" if random and _reads_only_random(inputs, outputs) else kind
 
 
 def _random_features(inputs: int, width: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
     """Make x beside random features of it, as far as matrices stay small."""
     room = LARGEST_DIMENSION // outputs - 1
-    skip = not reads_only_random(inputs, outputs)
+    skip = not _reads_only_random(inputs, outputs)
     if outputs > 1:
         width = min(width, max(1, room - inputs * skip))
     return networks.random_features(inputs, width, outputs, seed=seed, skip=skip, exact=True)
