@@ -185,6 +185,48 @@ def test_an_actor_for_another_problem_is_one_sentence():
         score_actor("mo-halfcheetah", module_actor(nn.Linear(OBSERVATIONS, 2)), preferences=2)
 
 
+class Pair(nn.Module):
+    """Gives more than the action, under another name for itself."""
+
+    def __init__(me):  # noqa: N805
+        super().__init__()
+        me.layer = nn.Linear(OBSERVATIONS, ACTIONS)
+
+    def forward(me, state):  # noqa: N805
+        return me.layer(state), state
+
+
+def test_what_gives_no_finite_actions_is_one_sentence(tmp_path):
+    state = PreferenceSeen(1).state_dict()
+    state["affine_out.bias"] = torch.full((ACTIONS,), torch.nan)
+    torch.save(state, tmp_path / "actor.pkl")
+    with pytest.raises(ValueError, match="actions that are not finite"):
+        compare("mo-halfcheetah", [tmp_path / "actor.pkl"], preferences=2)
+    torch.jit.script(Pair()).save(tmp_path / "pair.pt")
+    with pytest.raises(ValueError, match="gives a tuple, not the actions alone"):
+        compare("mo-halfcheetah", [tmp_path / "pair.pt"], preferences=2)
+
+
+def test_weights_in_any_precision_act(tmp_path):
+    network = PreferenceSeen(1).to(torch.bfloat16)
+    torch.save(network.state_dict(), tmp_path / "actor.pkl")
+    _, actor = read_actor(tmp_path / "actor.pkl")
+    plain = module_actor(network.float())(STATES, PREFERENCES)
+    np.testing.assert_allclose(actor(STATES, PREFERENCES), plain, atol=0.05)
+
+
+def test_a_damaged_torchscript_file_is_one_sentence(tmp_path):
+    file = tmp_path / "actor.pt"
+    torch.jit.script(nn.Linear(OBSERVATIONS, ACTIONS)).save(file)
+    whole = bytearray(file.read_bytes())
+    # In the weights, which torch itself would read without a word.
+    place = whole.find(b"data/0") + 100
+    whole[place] ^= 0xFF
+    file.write_bytes(bytes(whole))
+    with pytest.raises(ValueError, match="is a damaged TorchScript file"):
+        read_actor(file)
+
+
 def test_the_command_scores_what_it_is_given_beside_what_was_printed(tmp_path):
     torch.save(PreferenceSeen(1).state_dict(), tmp_path / "actor.pkl")
     points = [(500.0, 2500.0), (2400.0, 2000.0)]

@@ -55,18 +55,28 @@ def score_actor(environment: str, actor: Actor, preferences: int = 200) -> Score
         try:
             shape = actor(observations, weights).shape
         except RuntimeError as error:
+            said = str(error).strip().splitlines()[-1].rstrip(".")
             raise ValueError(
                 f"The policy does not take {problem.observation_size} observations and "
-                f"{len(objectives)} weights of a preference, as {environment} has them."
+                f"{len(objectives)} weights of a preference, as {environment} has them ({said})."
             ) from error
         if shape != (len(weights), problem.action_size):
             raise ValueError(
                 f"The policy gives actions of shape {shape[1:]}, but {environment} takes "
                 f"{problem.action_size} values."
             )
-        return play(problem, lambda observation: actor(observation, weights))
+        return play(problem, lambda observation: _finite(actor(observation, weights)))
     finally:
         problem.close()
+
+
+def _finite(actions: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not np.isfinite(actions).all():
+        raise ValueError(
+            "The policy gives actions that are not finite; its weights are damaged, or they were "
+            "learnt for observations of another kind."
+        )
+    return actions
 
 
 def compare(

@@ -131,8 +131,7 @@ def read_actor(path: str | Path) -> Released:
     if not file.is_file():
         raise ValueError(f"There is no file {file}; give the file of a released policy.")
     if _is_torchscript(file):
-        module = torch.jit.load(file, map_location="cpu")  # type: ignore[no-untyped-call]
-        return Released("TorchScript", module_actor(module))
+        return Released("TorchScript", module_actor(_torchscript(file)))
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever is wrong with somebody else's file
@@ -153,7 +152,7 @@ def module_actor(module: torch.nn.Module) -> Actor:
     """Make an actor of any torch module from a state, or a state and a preference, to an action."""
     module.eval()
     likeness = dict(module.state_dict())
-    names = [name for name in _arguments(module) if name != "self"]
+    names = _arguments(module)
     if len(names) not in (1, 2):
         raise ValueError(
             f"The policy takes {len(names)} arguments ({', '.join(names)}); it must take a state, "
@@ -169,7 +168,8 @@ def module_actor(module: torch.nn.Module) -> Actor:
 
 def _arguments(module: torch.nn.Module) -> list[str]:
     if isinstance(module, torch.jit.ScriptModule):
-        return [argument.name for argument in module.forward.schema.arguments]  # type: ignore[attr-defined]
+        # The first one is the module itself, whatever it is called.
+        return [argument.name for argument in module.forward.schema.arguments[1:]]  # type: ignore[attr-defined]
     return list(inspect.signature(module.forward).parameters)
 
 
@@ -186,7 +186,11 @@ def read_returns(path: str | Path) -> NDArray[np.float64]:
     """
     file = Path(path)
     try:
-        lines = [line for line in file.read_text().splitlines() if line.strip() and "=" not in line]
+        lines = [
+            line
+            for line in file.read_text("utf-8-sig").splitlines()
+            if line.strip() and "=" not in line
+        ]
         returns = np.array([[float(value) for value in line.split(",")] for line in lines])
     except (OSError, ValueError) as error:
         raise ValueError(f"{file} has no rows of returns, such as 2410.5,1780.2.") from error
@@ -231,6 +235,19 @@ def _attributes(file: IO[bytes]) -> Any:
     return _ArraysOnly(file).load()
 
 
+def _torchscript(file: Path) -> torch.nn.Module:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} does not match its checksum")
+        module: torch.nn.Module = torch.jit.load(file, map_location="cpu")  # type: ignore[no-untyped-call]
+    except (RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        said = str(error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(f"{file} is a damaged TorchScript file: {said}.") from error
+    return module
+
+
 def _is_torchscript(file: Path) -> bool:
     if not zipfile.is_zipfile(file):
         return False
@@ -254,5 +271,9 @@ def _tensor(rows: Rows, state: StateDict) -> Tensor:
     return torch.tensor(rows, dtype=floating[0] if floating else torch.float32)
 
 
-def _array(values: Tensor) -> Rows:
-    return np.asarray(values.detach().numpy(), dtype=np.float64)
+def _array(values: Any) -> Rows:
+    if not isinstance(values, Tensor):
+        raise ValueError(
+            f"The policy gives a {type(values).__name__}, not the actions alone as a tensor."
+        )
+    return np.asarray(values.detach().double().numpy())
