@@ -232,11 +232,12 @@ class Settings:
 class TableSettings(Settings):
     """What estimators and the command line set besides: the network that stands behind a table."""
 
-    network: str = declare(
-        "random_features",
+    network: str | None = declare(
+        None,
         "The network behind the table, by its name: random_features (x itself beside random "
         "functions of it: non-linear, and still learnt without sampling), linear, mlp, or another "
         "one of ibcl.networks.BUILDERS.",
+        left_open="random_features; of tables too wide for both, the better on held-out rows",
         option=str,
     )
     width: int | None = declare(

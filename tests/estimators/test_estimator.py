@@ -234,9 +234,9 @@ def test_one_against_the_rest_takes_settings_of_its_own():
         (4, 2, 4 + 256 + 1),
         (4, 3, 3 * (4 + 256 + 1)),
         (30, 10, 10 * (30 + 119 + 1)),
-        # So many features that beside them no random ones would fit: they are left out.
-        (100, 10, 10 * (149 + 1)),
-        (800, 2, 256 + 1),
+        # So many features that beside them no random ones would fit, and too few rows to compare.
+        (100, 10, 10 * (100 + 1)),
+        (800, 2, 800 + 1),
     ],
 )
 def test_the_default_head_holds_the_features_as_far_as_matrices_stay_small(

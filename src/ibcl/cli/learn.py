@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ibcl import IBCL
     from ibcl.inference import Inference
     from ibcl.likelihoods import Likelihood
-    from ibcl.tabular import Schema
+    from ibcl.tabular import HeadChoice, Schema
 
 _COLUMNS = "Columns, fixed by the first task"
 
@@ -126,12 +126,13 @@ def learn(
         raise ValueError(f"{knowledge_base} is not a knowledge base, so it has no task to change")
     learner: IBCL
     schema: Schema
+    choice: HeadChoice | None = None
     if created and like is None:
         frame = read_table(file)
         y = column(frame, label, file)
         x = frame.drop(columns=[label, *([sample_weight] if sample_weight in frame else [])])
         weights = _weights(frame, y, sample_weight, class_weight, file, _names(classes))
-        learner, schema = _create(
+        learner, schema, choice = _create(
             x, y, weights, given, _names(features), _names(classes), standardise, label
         )
     else:
@@ -193,6 +194,9 @@ def learn(
         f"{knowledge_base} holds {count(len(learner.tasks), 'task')} in "
         f"{count(stored, 'posterior')} ({count(learner.knowledge.nbytes, 'byte')}).",
     ]
+    if choice is not None:
+        result["network"] = choice._asdict()
+        lines.append(f"Network: {choice.name}, since {choice.reason}.")
     if left_out:
         lines.append(f"Columns not used: {', '.join(left_out)}.")
     emit(result, as_json, *lines)
@@ -207,13 +211,15 @@ def _create(
     classes: list[str] | None,
     standardise: bool,
     label: str,
-) -> tuple[IBCL, Schema]:
+) -> tuple[IBCL, Schema, HeadChoice]:
     """Make a learner for tables like this one; what is not given is chosen by the library."""
     import ibcl
     from ibcl.cli.threads import choose_threads
     from ibcl.conformal import held_out
     from ibcl.tabular import (
+        HeadChoice,
         Schema,
+        choose_head,
         in_scaled_units,
         make_head,
         outputs_for,
@@ -221,6 +227,7 @@ def _create(
         scales,
         usable_columns,
     )
+    from ibcl.tabular.heads import DEFAULT_HEAD
 
     if features is not None and label in features:
         raise ValueError(f"The label column {label!r} cannot be a feature as well")
@@ -241,15 +248,26 @@ def _create(
         sample_weight=weights,
         rows=learnt,
     )
-    outputs = outputs_for(None if schema.classes is None else len(schema.classes))
-    kind = given.get("network", "random_features")
+    count = None if schema.classes is None else len(schema.classes)
+    outputs = outputs_for(count)
+    seed, width = given.get("seed", 0), given.get("width")
+    kind = given.get("network", DEFAULT_HEAD)
+    if "expert" in given and readable_by_experts(kind, schema.width, outputs) != kind:
+        kind = readable_by_experts(kind, schema.width, outputs)
+        choice = HeadChoice(kind, None, "experts read the columns themselves")
+    elif "network" in given:
+        choice = HeadChoice(kind, width, "it was asked for")
+    else:
+        used = slice(None) if learnt is None else learnt
+        rows, labels = schema.inputs(x.iloc[used]), schema.labels(y.iloc[used])
+        choice = choose_head(rows, labels, count, width=width, seed=seed)
     network = make_head(
-        readable_by_experts(kind, schema.width, outputs) if "expert" in given else kind,
+        choice.name,
         schema.width,
         outputs,
-        width=given.get("width"),
+        width=choice.width,
         hidden=given.get("hidden"),
-        seed=given.get("seed", 0),
+        seed=seed,
     )
     learner = ibcl.IBCL(
         network,
@@ -269,7 +287,7 @@ def _create(
         encoder=schema,
     )
     choose_threads(learner.network.dimension)
-    return learner, schema
+    return learner, schema, choice
 
 
 def _inference(given: Mapping[str, Any], network: Any) -> Inference | None:

@@ -25,8 +25,10 @@ from ibcl.pooling import PoolingRule
 from ibcl.preference import Preference
 from ibcl.settings import TableSettings, declared
 from ibcl.tabular import (
+    HeadChoice,
     Numbers,
     Schema,
+    choose_head,
     head_names,
     in_scaled_units,
     make_head,
@@ -35,6 +37,7 @@ from ibcl.tabular import (
     scales,
     usable_columns,
 )
+from ibcl.tabular.heads import DEFAULT_HEAD, DEFAULT_WIDTH
 
 
 def setting(name: str) -> Any:
@@ -50,7 +53,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
     them and does nothing else, as scikit-learn wants.
     """
 
-    network: str = declared(TableSettings)["network"][0]
+    network: str | None = declared(TableSettings)["network"][0]
     width: int = setting("width")
     priors: Sequence[float] | None = setting("priors")
     inference: Inference | None = setting("inference")
@@ -69,6 +72,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
     continual: bool | None = field(default=None, kw_only=True)
 
     learner_: ClassVar[IBCL]
+    network_choice_: ClassVar[HeadChoice]
     schema_: ClassVar[Schema]
 
     def __sklearn_tags__(self) -> Any:
@@ -160,7 +164,11 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
                 sample_weight=None if weights is None else weights[first],
                 rows=learnt,
             )
-            learner = self._make_learner(schema, in_scaled_units(likelihood, schema.scale), seed)
+            used = np.arange(len(first)) if learnt is None else np.asarray(learnt)
+            choice = self._chosen_head(schema, _rows(table, used), y[first][used], seed)
+            scaled = in_scaled_units(likelihood, schema.scale)
+            learner = self._make_learner(schema, choice, scaled, seed)
+            self.network_choice_ = choice  # type: ignore[misc]
         # All tasks are learnt, or none: a learner of its own takes over where it began.
         learning = IBCL.from_state(learner.state)
         for name, rows in tasks.items():
@@ -175,20 +183,38 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         state = self.random_state
         return state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
 
-    def _make_learner(self, schema: Schema, likelihood: str | Likelihood, seed: int) -> IBCL:
+    def _chosen_head(self, schema: Schema, table: Any, y: NDArray[Any], seed: int) -> HeadChoice:
+        """Return the network that is asked for, or the one that the first task chooses."""
         kind = self.network
         if self.head is not None:
             renamed_setting("head", self.head, "network")
             kind = self.head
-        if kind not in head_names():
+        if kind is not None and kind not in head_names():
             raise ValueError(f"network must be one of {', '.join(head_names())}, not {kind!r}.")
-        sizes: dict[str, Any] = {"random_features": {"width": self.width}}.get(
-            kind, {"hidden": (self.width,)} if kind == "mlp" else {}
+        classes = None if schema.classes is None else len(schema.classes)
+        outputs = outputs_for(classes)
+        wanted = DEFAULT_HEAD if kind is None else kind
+        readable = readable_by_experts(wanted, schema.width, outputs)
+        if self.expert is not None and readable != wanted:
+            return HeadChoice(readable, None, "experts read the columns themselves")
+        if kind is not None:
+            return HeadChoice(kind, self.width, "it was asked for")
+        return choose_head(
+            schema.inputs(table),
+            schema.labels(y),
+            classes,
+            width=None if self.width == DEFAULT_WIDTH else self.width,
+            seed=seed,
+        )
+
+    def _make_learner(
+        self, schema: Schema, choice: HeadChoice, likelihood: str | Likelihood, seed: int
+    ) -> IBCL:
+        sizes: dict[str, Any] = {"random_features": {"width": choice.width}}.get(
+            choice.name, {"hidden": (self.width,)} if choice.name == "mlp" else {}
         )
         outputs = outputs_for(None if schema.classes is None else len(schema.classes))
-        if self.expert is not None and readable_by_experts(kind, schema.width, outputs) != kind:
-            kind, sizes = readable_by_experts(kind, schema.width, outputs), {}
-        network = make_head(kind, schema.width, outputs, seed=seed, **sizes)
+        network = make_head(choice.name, schema.width, outputs, seed=seed, **sizes)
         return IBCL(
             network,
             self.priors,
@@ -230,7 +256,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         return {str(name): rows[texts == name] for name in dict.fromkeys(texts)}
 
     def _forget(self) -> None:
-        for name in ("learner_", "schema_"):
+        for name in ("learner_", "schema_", "network_choice_"):
             self.__dict__.pop(name, None)
 
     def _model(self, preference: Any = None) -> Model:

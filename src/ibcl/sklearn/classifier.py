@@ -31,6 +31,9 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     network
         ``"random_features"`` (x itself beside random functions of it: non-linear, and still learnt
         without sampling), ``"linear"``, ``"mlp"``, or another one of `ibcl.networks.BUILDERS`.
+        Where None, ``"random_features"``; of tables too wide for x beside them, whichever of linear
+        and random features predicts held-out rows of the first task better; `network_choice_` says
+        which, and why.
     width
         Random features or hidden units. With more than two classes fewer random features are used
         if all classes' parameters would be more than 1,500.

@@ -12,6 +12,7 @@ text is text.
 from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn
 from ibcl.tabular.csv_files import csv_blocks, read_csv
 from ibcl.tabular.growth import Growth, input_positions
+from ibcl.tabular.head_choice import HeadChoice, choose_head
 from ibcl.tabular.heads import head_names, make_head, outputs_for, readable_by_experts
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
 from ibcl.tabular.selection import usable_columns
@@ -27,12 +28,14 @@ __all__ = [
     "ClassTarget",
     "DateColumn",
     "Growth",
+    "HeadChoice",
     "Numbers",
     "NumericColumn",
     "Schema",
     "Unknown",
     "UnknownCategoriesWarning",
     "ValueTarget",
+    "choose_head",
     "csv_blocks",
     "head_names",
     "in_scaled_units",

@@ -17,14 +17,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
 from ibcl.tabular.values import MISSING_WORDS, TRUTH_WORDS, distinct, number_in
 
 BLOCK_ROWS = 65_536
 
 Kind = Literal["numbers", "booleans", "words", "nothing", "texts"]
-"""What cells are; ``words`` are such as NA, which mean something else beside numbers or texts."""
+"""What cells are; ``words`` are such as NA and inf, which mean something else beside numbers or
+texts."""
 
 
 class _Cells(NamedTuple):
@@ -155,7 +156,8 @@ def _cells(column: pd.Series[Any], as_texts: bool) -> _Cells:
     if is_bool_dtype(column.dtype):
         return _Cells("booleans", column)
     if is_numeric_dtype(column.dtype):
-        return _Cells("numbers", column)
+        finite = is_integer_dtype(column.dtype) or bool(np.isfinite(column).any())
+        return _Cells("numbers" if finite else "words", column)
     return _by_word(column)
 
 
@@ -164,8 +166,8 @@ def _by_word(column: pd.Series[Any]) -> _Cells:
     found = distinct(column)
     values: list[Any] = []
     for cell in found.values:
-        # Truth values beside an empty cell come as such.
-        word = cell.strip() if isinstance(cell, str) else str(bool(cell))
+        # Truth values beside an empty cell, and whole numbers of many digits, come as such.
+        word = cell.strip() if isinstance(cell, str) else str(cell)
         if word in TRUTH_WORDS:
             values.append(TRUTH_WORDS[word])
         elif word.lower() in MISSING_WORDS:
@@ -180,7 +182,9 @@ def _by_word(column: pd.Series[Any]) -> _Cells:
         return _Cells("texts", column.astype(object))
     each = np.empty(len(values) + 1, dtype=object if kinds == {bool} else np.float64)
     each[:] = [*values, None]
-    kind: Kind = "booleans" if kinds == {bool} else "numbers" if kinds else "words"
+    # "inf" is a number beside others only.
+    finite = any(value is not None and np.isfinite(value) for value in values)
+    kind: Kind = "booleans" if kinds == {bool} else "numbers" if finite else "words"
     return _Cells(kind, pd.Series(each[found.codes]))
 
 

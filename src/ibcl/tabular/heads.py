@@ -78,7 +78,7 @@ def make_head(
     return networks.BUILDERS[name](inputs=inputs, outputs=outputs, **settings)
 
 
-def _reads_only_random(inputs: int, outputs: int) -> bool:
+def reads_only_random(inputs: int, outputs: int) -> bool:
     """Whether a table is so wide that its random features leave the table itself out."""
     return 2 * inputs > LARGEST_DIMENSION // outputs - 1
 
@@ -96,13 +96,13 @@ def readable_by_experts(kind: str, inputs: int, outputs: int) -> str:
     'linear'
     """
     random = kind == "random_features"
-    return "linear" if random and _reads_only_random(inputs, outputs) else kind
+    return "linear" if random and reads_only_random(inputs, outputs) else kind
 
 
 def _random_features(inputs: int, width: int, outputs: int, seed: int) -> networks.SpecifiedNetwork:
     """Make x beside random features of it, as far as matrices stay small."""
     room = LARGEST_DIMENSION // outputs - 1
-    skip = not _reads_only_random(inputs, outputs)
+    skip = not reads_only_random(inputs, outputs)
     if outputs > 1:
         width = min(width, max(1, room - inputs * skip))
     return networks.random_features(inputs, width, outputs, seed=seed, skip=skip, exact=True)
