@@ -91,6 +91,23 @@ def test_kinds_of_columns(written):
     }
 
 
+def test_whole_numbers_of_many_digits_are_no_truth_values(written):
+    """Beyond 64 bits they are numbers all the same, and as texts keep every digit."""
+    digits = ["123456789012345678901234567890", "98765432109876543210987654321"]
+    path = written("a,b\n" + "".join(f"{each},1\n" for each in digits))
+    assert read_csv(path)["a"].tolist() == [float(each) for each in digits]
+    assert read_csv(path, texts=["a"])["a"].tolist() == digits
+
+
+@pytest.mark.parametrize("cells", [["inf", "NA", "none"], ["inf", "inf"], ["Infinity", ""]])
+def test_words_for_infinity_alone_are_texts(written, cells):
+    path = written("a,b\n" + "".join(f"{cell},1\n" for cell in cells))
+    for frame in (read_csv(path), pd.concat(list(csv_blocks(path, rows=1)))):
+        assert frame["a"].fillna("").tolist() == cells
+    beside = written("a\ninf\n1\n")
+    assert read_csv(beside)["a"].tolist() == [np.inf, 1.0]
+
+
 @pytest.mark.parametrize("last", ["x", "True", "NA"])
 def test_a_column_has_one_kind_however_long_the_file(written, last):
     """Text after many numbers makes texts of them, written as they were."""
