@@ -217,6 +217,7 @@ def _create(
     from ibcl.cli.threads import choose_threads
     from ibcl.conformal import held_out
     from ibcl.tabular import (
+        DEFAULT_HEAD,
         HeadChoice,
         Schema,
         choose_head,
@@ -227,7 +228,6 @@ def _create(
         scales,
         usable_columns,
     )
-    from ibcl.tabular.heads import DEFAULT_HEAD
 
     if features is not None and label in features:
         raise ValueError(f"The label column {label!r} cannot be a feature as well")

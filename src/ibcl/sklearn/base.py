@@ -25,6 +25,8 @@ from ibcl.pooling import PoolingRule
 from ibcl.preference import Preference
 from ibcl.settings import TableSettings, declared
 from ibcl.tabular import (
+    DEFAULT_HEAD,
+    DEFAULT_WIDTH,
     HeadChoice,
     Numbers,
     Schema,
@@ -37,7 +39,6 @@ from ibcl.tabular import (
     scales,
     usable_columns,
 )
-from ibcl.tabular.heads import DEFAULT_HEAD, DEFAULT_WIDTH
 
 
 def setting(name: str) -> Any:

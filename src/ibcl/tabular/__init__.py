@@ -13,7 +13,14 @@ from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn
 from ibcl.tabular.csv_files import csv_blocks, read_csv
 from ibcl.tabular.growth import Growth, input_positions
 from ibcl.tabular.head_choice import HeadChoice, choose_head
-from ibcl.tabular.heads import head_names, make_head, outputs_for, readable_by_experts
+from ibcl.tabular.heads import (
+    DEFAULT_HEAD,
+    DEFAULT_WIDTH,
+    head_names,
+    make_head,
+    outputs_for,
+    readable_by_experts,
+)
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
 from ibcl.tabular.selection import usable_columns
 from ibcl.tabular.target_likelihood import in_scaled_units, scales, value_likelihood
@@ -23,6 +30,8 @@ from ibcl.tabular.values import Numbers, text_of
 from ibcl.tabular.weights import sample_weights
 
 __all__ = [
+    "DEFAULT_HEAD",
+    "DEFAULT_WIDTH",
     "LARGEST_INPUT",
     "CategoricalColumn",
     "ClassTarget",
