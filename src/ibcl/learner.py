@@ -26,6 +26,7 @@ from ibcl.errors import StoreError
 from ibcl.experts import ExpertPart, as_expert
 from ibcl.files import path_text
 from ibcl.gaussians import Gaussian
+from ibcl.growth import grown_for
 from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
 from ibcl.knowledge import (
     KnowledgeBase,
@@ -356,7 +357,8 @@ class IBCL:
             name = self._next_name() if task is None else task
             self.knowledge.check_new(name)
             self._check_autosave()
-            state, data = prepare(self._state, x, y, name, sample_weight)
+            before = grown_for(self._state, x, y)
+            state, data = prepare(before, x, y, name, sample_weight)
             data, held = set_aside(state, data)
             return self._add(state, data, name, held, None, validation, progress)
 
@@ -457,6 +459,22 @@ class IBCL:
         from ibcl.adapters import export
 
         export(self._state, Preference.parse(preference, self.tasks), folder, base_model)
+
+    def make_room(self, x: Any, y: Any = None) -> None:
+        """Make room for the categories and classes of a task to come; `learn` does so by itself.
+
+        Where nothing is new, or the knowledge base cannot grow, nothing happens.
+
+        Parameters
+        ----------
+        x, y
+            A table like those learnt, and its labels where classes are to be found in them.
+        """
+        with self._writing:
+            state = grown_for(self._state, x, y)
+            if state is not self._state:
+                self._check_autosave()
+                self._publish(state)
 
     def extend(
         self,

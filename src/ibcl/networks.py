@@ -82,7 +82,8 @@ class RandomReLUFeatures(nn.Module):
     W is drawn from N(0, scale²/inputs) and b from N(0, 1). With `skip`, x itself comes before them:
     [x, φ(x)]. Nothing in it is ever trained, so a linear layer behind it stays linear in its
     parameters. With `exact`, products are in double precision, so that no row's features depend on
-    the rows that they are computed with.
+    the rows that they are computed with. Inputs that are not among those `known` when W was drawn
+    have no weights in it, and are seen by what follows through `skip` alone.
     """
 
     weight: Tensor
@@ -96,11 +97,15 @@ class RandomReLUFeatures(nn.Module):
         seed: int,
         skip: bool = False,
         exact: bool = False,
+        known: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.skip, self.exact = skip, exact
         generator = torch.Generator().manual_seed(seed)
-        weight = torch.randn(inputs, width, generator=generator) * scale / math.sqrt(inputs)
+        places = list(range(inputs) if known is None else known)
+        drawn = torch.randn(len(places), width, generator=generator)
+        weight = torch.zeros(inputs, width)
+        weight[places] = drawn * scale / math.sqrt(len(places))
         self.register_buffer("weight", weight)
         self.register_buffer("bias", torch.randn(width, generator=generator))
 
@@ -128,8 +133,24 @@ def _affordable(*widths: int) -> None:
     check_memory(4 * 4 * numbers, what, "use narrower layers")
 
 
-def linear(inputs: int, outputs: int = 1) -> SpecifiedNetwork:
+def _check_known(inputs: int, known: Sequence[int] | None) -> dict[str, list[int]]:
+    """Return what a specification says of the inputs a network began with."""
+    if known is None:
+        return {}
+    places = list(known)
+    whole = all(isinstance(each, int) and 0 <= each < inputs for each in places)
+    if not places or not whole or len(set(places)) < len(places):
+        raise ValueError(f"known must be different positions below {inputs}, not {known!r}.")
+    return {"known": places}
+
+
+def linear(inputs: int, outputs: int = 1, known: Sequence[int] | None = None) -> SpecifiedNetwork:
     """Build logistic, softmax or linear regression on the features.
+
+    Parameters
+    ----------
+    known
+        Positions of the inputs that a network had before it grew; all where None.
 
     Examples
     --------
@@ -138,7 +159,8 @@ def linear(inputs: int, outputs: int = 1) -> SpecifiedNetwork:
     """
     _positive(inputs=inputs, outputs=outputs)
     _affordable(inputs, outputs)
-    specification = {"kind": "linear", "inputs": inputs, "outputs": outputs}
+    grown = _check_known(inputs, known)
+    specification = {"kind": "linear", "inputs": inputs, "outputs": outputs, **grown}
     return SpecifiedNetwork(specification, nn.Linear(inputs, outputs))
 
 
@@ -179,6 +201,7 @@ def random_features(
     seed: int = 0,
     skip: bool = False,
     exact: bool = False,
+    known: Sequence[int] | None = None,
 ) -> SpecifiedNetwork:
     """Build a linear head behind a fixed, seeded layer of random ReLU features.
 
@@ -191,6 +214,8 @@ def random_features(
     exact
         Compute the features in double precision, so that no answer depends on the other rows of
         its batch.
+    known
+        Positions of the inputs that random features are of; all where None.
 
     Examples
     --------
@@ -218,7 +243,8 @@ def random_features(
     if exact:
         # Heads of earlier versions are known by specifications without it.
         specification["exact"] = True
-    features = RandomReLUFeatures(inputs, width, scale, seed, skip, exact)
+    specification |= _check_known(inputs, known)
+    features = RandomReLUFeatures(inputs, width, scale, seed, skip, exact, known)
     return SpecifiedNetwork(specification, features, nn.Linear(inputs * skip + width, outputs))
 
 
@@ -413,6 +439,17 @@ class FlatNetwork:
         if self._linear:
             return self.linear_head().layer.in_features
         return (self.specification or {}).get("inputs")
+
+    @property
+    def known_columns(self) -> Tensor | None:
+        """Positions in φ of what the network began with; None where it never grew."""
+        specification = self.specification or {}
+        known = specification.get("known")
+        if known is None:
+            return None
+        begin = specification["inputs"]
+        random = range(begin, begin + specification.get("width", 0))
+        return torch.tensor([*known, *random])
 
     @property
     def specification(self) -> Specification | None:

@@ -146,7 +146,6 @@ def test_an_unseen_label(refuse, knowledge_base):
     frame = weather("sun")
     frame.loc[0, "verdict"] = "great"
     frame.to_csv("t.csv", index=False)
-    assert "'great'" in refuse("learn", knowledge_base, "t.csv", "--label", "verdict")
     arguments = ("--label", "verdict", "--preference", "sun")
     assert "'great'" in refuse("score", knowledge_base, "t.csv", *arguments)
 

@@ -25,12 +25,17 @@ def load(folder: Path) -> ibcl.IBCL:
 def load_tabular(folder: Path) -> tuple[ibcl.IBCL, Schema]:
     """Load a knowledge base that knows columns and classes."""
     learner = load(folder)
+    return learner, schema_of(learner, folder)
+
+
+def schema_of(learner: ibcl.IBCL, folder: Path) -> Schema:
+    """Return what a learner knows of columns and classes."""
     if not isinstance(learner.encoder, Schema):
         raise ValueError(
             f"{folder} says nothing about columns and classes, as it was not made by 'ibcl learn'; "
             "use it from Python with ibcl.load"
         )
-    return learner, learner.encoder
+    return learner.encoder
 
 
 def text_columns(schema: Schema, label: str | None = None) -> list[str]:

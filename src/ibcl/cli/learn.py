@@ -164,11 +164,17 @@ def learn(
     elif others:
         from ibcl.cli.independent_tasks import learn_independently
 
+        for path in others:
+            more, labels, _ = _read(label, sample_weight, class_weight, learner, path)
+            learner.make_room(more, labels)
         learn_independently(
             learner, others, partial(_read, label, sample_weight, class_weight), where
         )
     learner.save(knowledge_base, storage=storage)
     stored = len(learner.knowledge.stored)
+    before, schema = schema, knowledge_bases.schema_of(learner, knowledge_base)
+    new_classes = (schema.class_names or ())[len(before.class_names or ()) :]
+    new_inputs = [name for name in schema.input_names if name not in before.input_names]
     used = schema.names or ()
     left_out = [name for name in frame.columns if name not in (*used, label, sample_weight)]
     result = {
@@ -180,6 +186,8 @@ def learn(
         "features": used,
         "columns_left_out": left_out,
         "classes": schema.classes,
+        "new_classes": new_classes,
+        "new_categories": new_inputs,
         "pointers": record.pointers,
         "stored_posteriors": stored,
         "stored_bytes": learner.knowledge.nbytes,
@@ -197,6 +205,10 @@ def learn(
     if choice is not None:
         result["network"] = choice._asdict()
         lines.append(f"Network: {choice.name}, since {choice.reason}.")
+    if new_classes:
+        lines.append(f"New classes: {', '.join(new_classes)}.")
+    if new_inputs:
+        lines.append(f"New categories: {', '.join(new_inputs)}.")
     if left_out:
         lines.append(f"Columns not used: {', '.join(left_out)}.")
     emit(result, as_json, *lines)

@@ -164,7 +164,9 @@ class RoutedEvidence(PoolingRule):
         before: Parts | None = None,
     ) -> Parts:
         """Return the densities of a task's classes, of all its batches."""
-        rows = features.flatten(1)
+        rows, reads = features.flatten(1), network.known_columns
+        if reads is not None:
+            rows = rows[:, reads]
         if not self.fits(rows.shape[1]):
             raise ValueError(
                 f"{rows.shape[1]} features are too many for a gate; reduce them, or choose "
@@ -232,8 +234,12 @@ class RoutedEvidence(PoolingRule):
             )
         return Ranks(min(rank, columns + 1, most), min(rank, width), None)
 
-    def make_gate(self, knowledge: KnowledgeBase) -> DensityGate:
-        """Return the gate between all tasks of a knowledge base."""
+    def make_gate(self, knowledge: KnowledgeBase, network: FlatNetwork) -> DensityGate:
+        """Return the gate between all tasks of a knowledge base.
+
+        Of a network that grew it reads what there was from the beginning: what came later was
+        zero in the tasks before, so that tasks with it are told apart by what they lack.
+        """
         records = {}
         for task, kept in zip(knowledge.tasks, knowledge.parts, strict=True):
             record = kept.get(ClassDensities.kind)
@@ -243,7 +249,8 @@ class RoutedEvidence(PoolingRule):
                     "learn them with pooling='routed'."
                 )
             records[task] = record
-        return density_gate(records, DensitySettings(self.temperature, self.contamination))
+        settings = DensitySettings(self.temperature, self.contamination)
+        return density_gate(records, settings, network.known_columns)
 
 
 class RoutedEvidencePredictives(GatedPredictives):
@@ -332,8 +339,9 @@ class RoutedEvidencePredictives(GatedPredictives):
     @cached_property
     def gate(self) -> DensityGate:
         """Densities of the tasks."""
-        gate = self.rule.make_gate(self.knowledge)
-        expected = self.network.columns
+        gate = self.rule.make_gate(self.knowledge, self.network)
+        known = self.network.known_columns
+        expected = self.network.columns if known is None else len(known)
         if expected is not None and gate.columns != expected:
             raise ValueError(
                 f"The tasks' densities are of {gate.columns} features, the network has {expected}."

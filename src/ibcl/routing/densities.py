@@ -81,7 +81,7 @@ class _Subspace(NamedTuple):
     fourier_log_determinant: Tensor
 
 
-DENSITY_TENSORS = ("task", "label", "log_share", *_Classes._fields, *_Subspace._fields)
+DENSITY_TENSORS = ("task", "label", "log_share", "reads", *_Classes._fields, *_Subspace._fields)
 
 
 class DensityGate(TaskGate):
@@ -95,9 +95,10 @@ class DensityGate(TaskGate):
     Parameters
     ----------
     tensors
-        Those of `DENSITY_TENSORS`.
+        Those of `DENSITY_TENSORS`; ``reads`` are the positions in φ of the features it is of.
     """
 
+    reads: Tensor
     task: Tensor
     label: Tensor
     log_share: Tensor
@@ -155,10 +156,14 @@ class DensityGate(TaskGate):
         return torch.cat([found(part) for part in torch.split(features, rows)])
 
     def _joint(self, features: Tensor) -> Tensor:
-        directions = polar(features)
+        directions = polar(self.read(features))
         first = self._class_distances(directions) + self.log_determinant
         second = self._subspace_distances(directions) + self.fourier_log_determinant[self.task]
         return -0.25 * (first + second) / self.temperature + self.log_share
+
+    def read(self, features: Tensor) -> Tensor:
+        """Return the columns of φ that it reads: those a network began with, before it grew."""
+        return features if features.shape[1] == self.columns else features[:, self.reads]
 
     def _class_distances(self, directions: Tensor) -> Tensor:
         """(φ̂ − μ_c)ᵀC_c⁻¹(φ̂ − μ_c), shape (n, components)."""
@@ -228,8 +233,10 @@ class DensityGate(TaskGate):
 
         About 1 for inputs like those learnt, and growing with the distance from all of them.
         """
-        nearest = self._by_rows(lambda rows: self._class_distances(polar(rows)).amin(1), features)
-        return nearest / (features.shape[1] + 1)
+        nearest = self._by_rows(
+            lambda rows: self._class_distances(polar(rows)).amin(1), self.read(features)
+        )
+        return nearest / (self.columns + 1)
 
 
 def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
@@ -243,7 +250,7 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
     components, columns = tensors["means"].shape if tensors["means"].ndim == 2 else (0, 0)
     if components == 0 or columns < 2:
         raise ValueError("the gate has no components")
-    for name in ("task", "label"):
+    for name in ("task", "label", "reads"):
         if tensors[name].dtype != torch.int64 or bool((tensors[name] < 0).any()):
             raise ValueError(f"the {name} of the gate must be whole numbers from 0")
     tasks = int(tensors["task"].max()) + 1 if tensors["task"].numel() else 0
@@ -253,6 +260,7 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
         "task": (components,),
         "label": (components,),
         "log_share": (components,),
+        "reads": (columns - 1,),
         "origin": (columns,),
         "whitening": (columns, columns),
         "means": (components, columns),
@@ -275,9 +283,16 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
 
 
 def density_gate(
-    records: Mapping[str, ClassDensities], settings: DensitySettings | None = None
+    records: Mapping[str, ClassDensities],
+    settings: DensitySettings | None = None,
+    reads: Tensor | None = None,
 ) -> DensityGate:
     """Return the gate between tasks with these records, by their names, in this order.
+
+    Parameters
+    ----------
+    reads
+        Positions in φ of the features that the records are of; all where None.
 
     Examples
     --------
@@ -305,6 +320,7 @@ def density_gate(
         "task": places[canonical],
         "label": torch.cat([record.classes for record in ordered]),
         "log_share": (counts / totals[canonical]).log(),
+        "reads": torch.arange(ordered[0].columns) if reads is None else reads,
         **classes._asdict(),
         **subspace._asdict(),
     }

@@ -127,8 +127,12 @@ class TaskGate(nn.Module, ABC):
 
     tasks: int
     columns: int
-    """How many of φ's first columns it reads."""
+    """How many of φ's columns it reads."""
     temperature: float
+
+    def read(self, features: Tensor) -> Tensor:
+        """Return the columns of φ that it reads: the first ones."""
+        return features[:, : self.columns]
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:

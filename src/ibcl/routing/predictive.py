@@ -47,7 +47,7 @@ def mixed(shares: Tensor, answers: Tensor) -> Tensor:
 
 def gate_features(features: Tensor, gate: TaskGate) -> Tensor:
     """What a gate sees of φ: the columns it knows, one flat row per sample, in double precision."""
-    return features.flatten(1)[:, : gate.columns].double()
+    return gate.read(features.flatten(1)).double()
 
 
 def row_blocks(features: Tensor, tasks: int, columns: int) -> Iterator[Tensor]:

@@ -177,7 +177,9 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             part = None if weights is None else weights[rows]
             action(_rows(X, rows), y[rows], task=name, sample_weight=part)
         learner.take_over(learning)
-        self.schema_, self.learner_ = schema, learner  # type: ignore[misc]
+        encoder = learner.encoder
+        assert isinstance(encoder, Schema)
+        self.schema_, self.learner_ = encoder, learner  # type: ignore[misc]
         return self
 
     def _seed(self) -> int:

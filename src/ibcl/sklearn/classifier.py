@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -77,6 +77,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
 
     class_weight: str | Mapping[Any, float] | None = field(default=None, kw_only=True)
 
+    classes_: ClassVar[NDArray[Any]]
+
     def fit(
         self, X: ArrayLike, y: ArrayLike, task: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -91,7 +93,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
             How often each sample counts.
         """
         self._forget()
-        return self._fit(X, y, None, task, sample_weight)
+        return self._fit(X, y, None, task, sample_weight, fewest=2)
 
     def partial_fit(
         self,
@@ -106,7 +108,7 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         Parameters
         ----------
         classes
-            All classes any task will have; the first call's labels where not given.
+            Classes to make room for from the beginning; later tasks may bring further ones.
         task
             A name or an array of them, one per sample; ``"task 1"``, ``"task 2"``, ... if None. The
             samples of a task learnt before are added to it.
@@ -116,7 +118,13 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         return self._fit(X, y, classes, task, sample_weight)
 
     def _fit(
-        self, X: Any, y: Any, classes: ArrayLike | None, task: Any, sample_weight: Any
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None,
+        task: Any,
+        sample_weight: Any,
+        fewest: int = 1,
     ) -> Self:
         first = not hasattr(self, "learner_")
         table, given = self._checked(X, y)
@@ -133,24 +141,33 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         named: Any = classes if first else getattr(self, "classes_", None)
         weights = sample_weights(labels, sample_weight, self.class_weight, named)
         known = labels if weights is None else labels[weights > 0]
-        if first:
-            self.classes_ = np.unique(known if classes is None else classes)
-            if len(self.classes_) < 2:
+        if not first:
+            if classes is not None and len(np.setdiff1d(self.classes_, np.unique(classes))):
                 raise ValueError(
-                    "A classifier needs samples of at least two classes, but there is only one "
-                    f"class: {self.classes_.tolist()[0]!r}."
+                    f"classes {np.unique(classes)} lack some of those learnt, {self.classes_}."
                 )
-        elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
+            return self._learn(table, labels, task, weights, classes=self.classes_)
+        self.classes_ = np.unique(known if classes is None else classes)  # type: ignore[misc]
+        if len(self.classes_) < fewest:
             raise ValueError(
-                f"classes {np.unique(classes)} differ from the first call's {self.classes_}."
+                "A classifier needs samples of at least two classes, but there is only one "
+                f"class: {self.classes_.tolist()[0]!r}; partial_fit may begin with one."
             )
         unseen = np.setdiff1d(known, self.classes_)
         if len(unseen):
             raise ValueError(
-                f"y holds the classes {unseen.tolist()}, but {self.classes_.tolist()} were fixed "
-                "by the first call; name all classes there with classes=."
+                f"y holds the classes {unseen.tolist()}, which classes={self.classes_.tolist()} "
+                "does not name; name all of them, or leave classes= out."
             )
         return self._learn(table, labels, task, weights, classes=self.classes_)
+
+    def _learn(self, X: Any, y: NDArray[Any], *arguments: Any, **settings: Any) -> Self:
+        super()._learn(X, y, *arguments, **settings)
+        known = self.schema_.classes
+        if known is not None and len(known) > len(self.classes_):
+            # What is new comes after the sorted ones of the first task.
+            self.classes_ = np.concatenate([self.classes_, known[len(self.classes_) :]])  # type: ignore[misc]
+        return self
 
     def decision_function(self, X: ArrayLike, preference: Any = None) -> NDArray[np.float64]:
         """Return the model's logits: shape (n,) for two classes, (n, classes) for more."""
@@ -182,7 +199,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         """
         model = self._model(preference)
         probabilities: NDArray[np.float64] = model.predict_proba(self._checked(X)[0])
-        return probabilities
+        # Of a single class nothing else can be the answer yet.
+        return probabilities if len(self.classes_) > 1 else np.ones((len(probabilities), 1))
 
     def predict_set(
         self,

@@ -1,0 +1,150 @@
+"""A knowledge base grows with its tasks, and what it knew stays what it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import ibcl
+from ibcl.cli import app
+from ibcl.growth import grown
+from ibcl.tabular import Schema, make_head
+
+TOWNS = ["Bonn", "Cork", "Oslo", "Rome"]
+
+
+def table(towns: list[str], seed: int, rows: int = 80) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame({"age": generator.normal(size=rows), "town": generator.choice(towns, rows)})
+
+
+def labels(frame: pd.DataFrame, classes: list[str]) -> list[str]:
+    """One class for each town, in turn."""
+    return [classes[TOWNS.index(town) % len(classes)] for town in frame.town]
+
+
+def learner(frame: pd.DataFrame, y: Any, head: str = "random_features", **given: Any) -> ibcl.IBCL:
+    schema = Schema.fit(frame, y, regression=given.pop("regression", False))
+    width = {"width": 8} if head == "random_features" else {}
+    outputs = 1 if schema.classes is None or len(schema.classes) <= 2 else len(schema.classes)
+    made = ibcl.IBCL(make_head(head, schema.width, outputs, **width), encoder=schema, **given)
+    made.learn(frame, y, task="first")
+    return made
+
+
+def room_for(known: ibcl.IBCL, frame: pd.DataFrame, y: Any = None) -> ibcl.IBCL:
+    """The same learner with room for what this table has, which is not learnt."""
+    assert isinstance(known.encoder, Schema)
+    larger, positions = known.encoder.grown(frame, y)
+    return ibcl.IBCL.from_state(grown(known.state, larger, torch.as_tensor(positions)))
+
+
+@given(
+    st.sets(st.sampled_from(TOWNS), min_size=1),
+    st.integers(2, 3),
+    st.integers(0, 2),
+    st.sampled_from(["linear", "random_features"]),
+    st.sampled_from(["compact", "exact"]),
+)
+@settings(max_examples=20, deadline=None)
+def test_room_for_more_changes_no_answer(towns, classes, more, head, memory):
+    frame = table(sorted(towns), seed=classes)
+    names = ["no", "yes", "perhaps"][:classes]
+    y = [names[position % classes] for position in range(len(frame))]
+    known = learner(frame, y, head, memory=memory)
+    larger = room_for(known, table(TOWNS, seed=9), ["never", "always"][:more] or None)
+    for samples in (0, 3):
+        found = larger.model("first").predict_proba(frame, samples=samples)
+        assert (found[:, classes:] == 0).all()
+        if not samples:
+            expected = known.model("first").predict_proba(frame)
+            assert np.allclose(found[:, :classes], expected, atol=1e-6)
+    assert np.allclose(larger.model("first").novelty(frame), known.model("first").novelty(frame))
+
+
+def test_a_regression_has_room_for_more_categories():
+    frame = table(["Oslo", "Rome"], seed=0)
+    known = learner(frame, frame.age * 3 + 1, regression=True)
+    larger = room_for(known, table(TOWNS, seed=1))
+    assert np.allclose(
+        larger.model("first").predict(frame), known.model("first").predict(frame), atol=1e-5
+    )
+
+
+def test_new_categories_and_classes_are_learnt(tmp_path):
+    first, second = table(["Oslo", "Rome"], seed=0), table(["Bonn", "Cork"], seed=1, rows=200)
+    known = learner(first, labels(first, ["no", "yes"]))
+    towns = dict(zip(TOWNS, ["never", "always", "no", "yes"], strict=True))
+    known.learn(second, [towns[town] for town in second.town], task="second")
+    assert known.encoder.classes == ("no", "yes", "always", "never")
+    known.save(tmp_path / "base")
+    for found in (known, ibcl.load(tmp_path / "base")):
+        model = found.model({"first": 0.5, "second": 0.5})
+        for frame in (first, second):
+            right = model.predict(frame) == [towns[town] for town in frame.town]
+            assert right.mean() > 0.95
+
+
+def test_a_classifier_may_begin_with_one_class():
+    first, second = table(["Oslo"], seed=0), table(TOWNS, seed=1, rows=200)
+    classifier = ibcl.IBCLClassifier(width=8)
+    classifier.partial_fit(first, ["no"] * len(first), task="first")
+    assert (classifier.predict(second) == "no").all()
+    assert (classifier.predict_proba(second) == 1).all()
+    y = np.array(labels(second, ["no", "yes", "perhaps", "never"]))
+    classifier.partial_fit(second, y, task="second")
+    assert classifier.classes_.tolist() == ["no", "never", "perhaps", "yes"]
+    assert (classifier.predict(second, preference="second") == y).mean() > 0.95
+    assert classifier.predict_proba(second).shape == (200, 4)
+
+
+@pytest.mark.parametrize("forgotten", ["first", "second"])
+def test_a_grown_base_forgets_either_task(forgotten):
+    first, second = table(["Oslo", "Rome"], seed=0), table(TOWNS, seed=1)
+    known = learner(first, labels(first, ["no", "yes"]))
+    known.learn(second, labels(second, ["no", "yes", "perhaps"]), task="second")
+    larger = room_for(
+        learner(first, labels(first, ["no", "yes"])), second, labels(second, ["perhaps"])
+    )
+    other = "first" if forgotten == "second" else "second"
+    if forgotten == "first":
+        larger.learn(second, labels(second, ["no", "yes", "perhaps"]), task="second")
+        larger.forget("first")
+    known.forget(forgotten)
+    expected = larger.model(other).predict_proba(second)
+    assert np.array_equal(known.model(other).predict_proba(second), expected)
+
+
+def test_where_a_base_cannot_grow_new_classes_are_refused_and_new_categories_said():
+    first, second = table(["Oslo", "Rome"], seed=0), table(["Bonn"], seed=1)
+    known = learner(first, labels(first, ["no", "yes"]), pooling="evidence")
+    with pytest.raises(ValueError, match="'perhaps' is not one of the classes"):
+        known.learn(second, ["perhaps"] * len(second), task="second")
+    with pytest.warns(UserWarning, match="never learnt"):
+        known.learn(second, ["no", "yes"] * 40, task="second")
+
+
+def test_the_command_line_says_what_is_new(tmp_path):
+    first, second = table(["Oslo", "Rome"], seed=0), table(TOWNS, seed=1)
+    for name, frame, y in (
+        ("first", first, labels(first, ["no"])),
+        ("second", second, labels(second, ["no", "yes", "perhaps"])),
+    ):
+        frame.assign(y=y).to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / f"{name}.csv") for name in ("first", "second")]
+    runner = CliRunner()
+    found = runner.invoke(app, ["learn", str(tmp_path / "kb"), *files, "--label", "y", "--json"])
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.stdout)
+    assert said["new_classes"] == ["perhaps", "yes"]
+    assert said["new_categories"] == ["town=Bonn", "town=Cork"]
+    answers = ibcl.load(tmp_path / "kb").model("second").predict(second)
+    assert (answers == labels(second, ["no", "yes", "perhaps"])).mean() > 0.95
