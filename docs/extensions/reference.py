@@ -39,6 +39,7 @@ GROUPS = {
         "ibcl.merging",
     ],
     "Front doors": ["ibcl.encoding", "ibcl.tabular", "ibcl.serve"],
+    "Ways out": ["ibcl.onnx", "ibcl.mlflow", "ibcl.hub"],
     "Experiments": [
         "ibcl.experiments.methods",
         "ibcl.experiments.benchmarks",

@@ -1,5 +1,7 @@
 """Folders for the Hugging Face hub: a knowledge base or one model, with card and configuration.
 
+::
+
     movies/
       README.md              the card, with the front matter that the hub reads
       config.json            what is inside, for people and tools; never read back
@@ -150,7 +152,7 @@ def opened(source: str | PathLike[str], **settings: Any) -> Iterator[Path]:
     Parameters
     ----------
     settings
-        ``revision``, ``token``, ``cache_dir`` and ``local_files_only``, as in `huggingface_hub`.
+        ``revision``, ``token``, ``cache_dir`` and ``local_files_only``, as in ``huggingface_hub``.
     """
     place = Path(path_text(source))
     if place.exists():

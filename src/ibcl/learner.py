@@ -823,7 +823,7 @@ class IBCL:
         Parameters
         ----------
         settings
-            ``private``, ``token`` and ``commit_message``, as in `huggingface_hub`.
+            ``private``, ``token`` and ``commit_message``, as in ``huggingface_hub``.
         """
         return hub.push(self.save_pretrained, repo_id, **settings)
 

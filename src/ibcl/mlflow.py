@@ -1,5 +1,7 @@
 """Learners and models in MLflow: logged, loaded and served, with the preference as a parameter.
 
+::
+
     info = ibcl.mlflow.log_model(learner, name="movies")
     served = mlflow.pyfunc.load_model(info.model_uri)
     served.predict(frame, params={"preference": {"sci-fi": 0.8, "documentary": 0.2}})
@@ -210,7 +212,7 @@ def log_model(model: Any, name: str = "model", **settings: Any) -> Any:
 
     Returns
     -------
-    MLflow's ``ModelInfo``, whose ``model_uri`` is what `mlflow.pyfunc.load_model` takes.
+    MLflow's ``ModelInfo``, whose ``model_uri`` is what ``mlflow.pyfunc.load_model`` takes.
     """
     known = _known(model)
     return _mlflow().models.Model.log(
@@ -227,5 +229,5 @@ def load_model(model_uri: str) -> IBCL | Model:
 
 
 def _load_pyfunc(path: str) -> PyFunc:
-    """Return what `mlflow.pyfunc.load_model` calls; MLflow finds this function by its name."""
+    """Return what ``mlflow.pyfunc.load_model`` calls; MLflow finds this function by its name."""
     return PyFunc(from_pretrained(path))

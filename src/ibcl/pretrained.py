@@ -31,7 +31,7 @@ def from_pretrained(
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     settings
-        ``revision``, ``token``, ``cache_dir`` and ``local_files_only``, as in `huggingface_hub`.
+        ``revision``, ``token``, ``cache_dir`` and ``local_files_only``, as in ``huggingface_hub``.
 
     Returns
     -------
