@@ -102,11 +102,13 @@ def learn(
 
     The first task creates the knowledge base with the settings given; later tasks add to it, and
     need no settings. Independent tasks of several files are learnt at the same time, with
-    the result of learning one after another.
+    the result of learning one after another. A file of more than 262,144 rows is learnt from block
+    by block.
     """
     from functools import partial
 
     from ibcl.cli import knowledge_bases
+    from ibcl.cli.long_files import classes_in, first_rows, further_blocks, is_long
     from ibcl.cli.output import count, emit, progress_bar
     from ibcl.cli.tables import column, read_table
     from ibcl.engines import engine as make_engine
@@ -127,13 +129,18 @@ def learn(
     learner: IBCL
     schema: Schema
     choice: HeadChoice | None = None
+    # Weights that balance the classes need all rows at once.
+    long = class_weight != "balanced" and is_long(file)
     if created and like is None:
-        frame = read_table(file)
+        frame = first_rows(file, long)
         y = column(frame, label, file)
         x = frame.drop(columns=[label, *([sample_weight] if sample_weight in frame else [])])
         weights = _weights(frame, y, sample_weight, class_weight, file, _names(classes))
+        named: Sequence[Any] | None = _names(classes)
+        if long and named is None and not _likelihood(given)[0]:
+            named = classes_in(file, label)
         learner, schema, choice = _create(
-            x, y, weights, given, _names(features), _names(classes), standardise, label
+            x, y, weights, given, _names(features), named, standardise, label
         )
     else:
         learner, schema = knowledge_bases.load_tabular(like if created and like else knowledge_base)
@@ -143,7 +150,7 @@ def learn(
                 learner.forget(learnt)
         knowledge_bases.check_settings(learner, given)
         knowledge_bases.check_columns(schema, _names(features), _names(classes))
-        frame = read_table(file, knowledge_bases.text_columns(schema, label))
+        frame = first_rows(file, long, knowledge_bases.text_columns(schema, label))
         y = column(frame, label, file)
         weights = _weights(frame, y, sample_weight, class_weight, file, schema.classes)
     name = file.stem if task is None else task
@@ -157,6 +164,11 @@ def learn(
         else:
             action = learner.replace if replace else learner.learn
             record = action(frame, y, name, held_out, progress, sample_weight=weights)
+    if long:
+        for block in further_blocks(file, knowledge_bases.text_columns(schema, label)):
+            y = column(block, label, file)
+            weights = _weights(block, y, sample_weight, class_weight, file, schema.classes)
+            record = learner.extend(block, y, name, sample_weight=weights)
     if others and not learner.knowledge.independent:
         for path in others:
             more, labels, weights = _read(label, sample_weight, class_weight, learner, path)
@@ -220,7 +232,7 @@ def _create(
     weights: Any,
     given: Mapping[str, Any],
     features: list[str] | None,
-    classes: list[str] | None,
+    classes: Sequence[Any] | None,
     standardise: bool,
     label: str,
 ) -> tuple[IBCL, Schema, HeadChoice]:
