@@ -2,7 +2,7 @@
 
     python timings/users_by_rows.py [--users 1000000] [--rows 10 100 1000]
 
-Answers come from `IBCL.predict_blocks`, as those of ``ibcl score --users`` do: everything is
+Answers come from `IBCL.predict_blocks`, as those of ``ibcl predict --preferences`` do: all is
 included, from the check of every preference to the last division. The bare side is the two matrix
 products alone, W (e ∘ p)ᵀ and W eᵀ, in single precision and in blocks of as many numbers. The two
 take turns, the fastest round of each counts in processor time on one thread, and a sample of the

@@ -33,7 +33,7 @@ from ibcl.uncertainty import Uncertainty, entropy
 # Numbers that all tasks' answers to a block of rows may take.
 _BLOCK_NUMBERS = 2**23
 # Preferences whose answers are divided while they are still in the processor's cache.
-_CACHED_NUMBERS = 2**17
+_CACHED_NUMBERS = 2**19
 # Columns up to which every number has a denominator of its own.
 _FEW_COLUMNS = 4
 # Below this, single precision has lost too much of Σ_k w_k e_k: those answers are computed again.
@@ -342,15 +342,19 @@ class RoutedAnswers(Answers):
         users = preferences.to(numerator.device)
         result = _room_for(len(users), self.rows * self.columns, numerator.device)
         weights = users.to(numerator)
+        # The largest e of a row is 1, so no denominator is below a user's smallest weight.
+        doubtful = bool(len(users)) and float(weights.min()) < _SMALLEST_SHARE
         step = max(1, _CACHED_NUMBERS // max(1, self.rows * self.columns))
+        room = denominator.new_empty(min(step, len(users)), denominator.shape[1])
         for begin in range(0, len(users), step):
             part = weights[begin : begin + step]
             answer = result[begin : begin + step]
+            shares = room[: len(part)]
             torch.mm(part, numerator, out=answer)
-            shares = torch.mm(part, denominator)
+            torch.mm(part, denominator, out=shares)
             divided = answer.view(len(part), shares.shape[1], self.columns // repeated)
             divided.div_(shares[:, :, None])
-            if shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
+            if doubtful and shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
                 self._mend(users[begin : begin + step], shares[:, ::repeated], answer)
         answers = result.view(len(users), self.rows, self.columns)
         vertex = (users > 0).sum(1) == 1
