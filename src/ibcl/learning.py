@@ -311,8 +311,7 @@ def _share(
     )
     if classes is not None and len(torch.unique(learnt.y)) < 2:
         return 0.0
-    expert = auto.fit(_inputs(learnt, columns), classes, seed)
-    answers = expert.answers(_inputs(kept, columns).x)
+    answers = auto.trial(_inputs(learnt, columns), classes, seed, _inputs(kept, columns).x)
     head = _head_answers(state, priors, learnt, task, noise, kept.x)
     share = posterior_share(state.likelihood_of_noise(noise), answers, head, kept)
     log.info("share of boosting in %s: %.2f", task, share)

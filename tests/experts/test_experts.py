@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, Perceptron
+from sklearn.linear_model import LogisticRegression, Perceptron, Ridge
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -324,6 +325,37 @@ def test_experts_that_cannot_be_are_refused():
     blind = ibcl.IBCL(ibcl.networks.random_features(2, 8), expert=DecisionTreeClassifier())
     with pytest.raises(ValueError, match="skip=True"):
         blind.learn(x, y, task="only")
+
+
+def test_what_could_not_be_read_back_is_refused_when_it_is_learnt():
+    (x, y), _ = tables()
+    taught = ibcl.IBCL(ibcl.networks.linear(2), expert=KNeighborsClassifier())
+    with pytest.raises(ValueError, match=r"KNeighborsClassifier cannot be kept: .*not trusted"):
+        taught.learn(x, y, task="only")
+    assert not taught.tasks
+
+
+def test_expected_counts_are_never_negative():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 2))
+    taught = ibcl.IBCL(ibcl.networks.linear(2), likelihood="poisson", expert=Ridge())
+    taught.learn(x, random.poisson(np.exp(2 * x[:, 0] - 2)), task="only")
+    assert taught.knowledge.parts[0][ExpertPart.kind].answers(torch.tensor(x)).min() < 0
+    assert taught.model("only").predict(x).min() >= 0
+    assert taught.predict_many(x, [[1.0]]).min() >= 0
+
+
+@pytest.mark.parametrize("expert", ["auto", DecisionTreeClassifier(max_depth=4)])
+def test_a_base_that_forgot_a_task_is_the_one_that_never_knew_it(expert):
+    taught = learner(expert)
+    taught.forget("near")
+    never = ibcl.IBCL(ibcl.networks.linear(2), expert=expert)
+    x, y = tables()[1]
+    never.learn(x, y, task="far")
+    assert np.array_equal(taught.model("far").predict_proba(x), never.model("far").predict_proba(x))
+    assert taught.knowledge.parts[0].keys() == never.knowledge.parts[0].keys()
+    for kind, part in taught.knowledge.parts[0].items():
+        assert part.encode() == never.knowledge.parts[0][kind].encode()
 
 
 class Constant(Expert):

@@ -58,7 +58,20 @@ class Estimator(Expert):
         return hash(repr(self))
 
     def fit(self, data: TaskData, classes: int | None, seed: int) -> FittedEstimator:
-        """Fit a clone on a task."""
+        """Fit a clone on a task; refused now if it could not be read back later."""
+        estimator = self._fitted(data, classes, seed)
+        columns = 0 if classes is None else classes
+        try:
+            return self.decode(columns.to_bytes(4, "little") + write_estimator(estimator))
+        except ValueError as error:
+            kind, said = type(self.estimator).__name__, str(error).rstrip(".")
+            raise ValueError(f"{kind} cannot be kept: {said}.") from None
+
+    def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
+        """Answer without being kept, and so without being written."""
+        return _answers(self._fitted(data, classes, seed), classes or 0, x)
+
+    def _fitted(self, data: TaskData, classes: int | None, seed: int) -> Any:
         kind = type(self.estimator).__name__
         if classes is None and not is_regressor(self.estimator):
             raise ValueError(f"Values need a regressor as expert, not {kind}.")
@@ -81,8 +94,7 @@ class Estimator(Expert):
         except (ValueError, TypeError) as error:
             said = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"{kind} cannot learn this task: {said}.") from None
-        columns = 0 if classes is None else classes
-        return FittedEstimator(columns.to_bytes(4, "little") + write_estimator(estimator))
+        return estimator
 
     def description(self) -> dict[str, Any]:
         """Return the estimator as skops writes it."""
@@ -137,18 +149,23 @@ class FittedEstimator(Fitted):
 
     def answers(self, x: Tensor) -> Tensor:
         """Probabilities of all classes, zero for those the task has not seen; or values."""
-        rows = x.detach().float().cpu().numpy()
-        if not len(rows):
-            return x.new_zeros(0, self.classes or 1, dtype=torch.float64)
-        if not self.classes:
-            values = np.asarray(self.estimator.predict(rows), dtype=np.float64)
-            return torch.as_tensor(values.reshape(len(rows), -1)).to(x.device)
-        found = torch.zeros(len(rows), self.classes, dtype=torch.float64)
-        seen = torch.as_tensor(np.asarray(self.estimator.classes_), dtype=torch.long)
-        chances = torch.as_tensor(np.asarray(self.estimator.predict_proba(rows))).double()
-        found[:, seen] = (1 - len(seen) * _SMALLEST) * chances + _SMALLEST
-        return found.to(x.device)
+        return _answers(self.estimator, self.classes, x)
 
     def encode(self) -> bytes:
         """Return the bytes."""
         return self.data
+
+
+def _answers(estimator: Any, classes: int, x: Tensor) -> Tensor:
+    """Probabilities of so many classes; values where there are none."""
+    rows = x.detach().float().cpu().numpy()
+    if not len(rows):
+        return x.new_zeros(0, classes or 1, dtype=torch.float64)
+    if not classes:
+        values = np.asarray(estimator.predict(rows), dtype=np.float64)
+        return torch.as_tensor(values.reshape(len(rows), -1)).to(x.device)
+    found = torch.zeros(len(rows), classes, dtype=torch.float64)
+    seen = torch.as_tensor(np.asarray(estimator.classes_), dtype=torch.long)
+    chances = torch.as_tensor(np.asarray(estimator.predict_proba(rows))).double()
+    found[:, seen] = (1 - len(seen) * _SMALLEST) * chances + _SMALLEST
+    return found.to(x.device)

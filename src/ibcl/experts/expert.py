@@ -71,6 +71,10 @@ class Expert(ABC):
             How many classes all tasks have; None for values.
         """
 
+    def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
+        """Return what it would answer to x, had it learnt these data; nothing is kept."""
+        return self.fit(data, classes, seed).answers(x)
+
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """Return it as plain JSON, as it was before it was fitted."""
@@ -111,12 +115,11 @@ class Auto(Expert):
 
     def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
         """Fit boosting."""
-        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+        return _boosting(classes).fit(data, classes, seed)
 
-        boosting = (
-            HistGradientBoostingRegressor if classes is None else (HistGradientBoostingClassifier)
-        )
-        return as_expert(boosting()).fit(data, classes, seed)
+    def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
+        """Answer with boosting that is not kept."""
+        return _boosting(classes).trial(data, classes, seed, x)
 
     def description(self) -> dict[str, Any]:
         """Return its setting."""
@@ -133,6 +136,13 @@ class Auto(Expert):
     def decode(cls, data: bytes) -> Fitted:
         """Refused: what it fitted is kept under its own name."""
         raise ValueError(f"these {len(data)} bytes are of no expert: an automatic one keeps none")
+
+
+def _boosting(classes: int | None) -> Expert:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingRegressor if classes is None else HistGradientBoostingClassifier
+    return as_expert(kind())
 
 
 def expert_of(name: str) -> type[Expert]:

@@ -16,7 +16,11 @@ from types import ModuleType
 from typing import Any
 
 TRUSTED: set[str] = {
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.tree._tree.Tree",
 }
 """Types beyond skops' own list that stored estimators may hold: plain data, read in scikit-learn's

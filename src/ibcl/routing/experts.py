@@ -31,6 +31,7 @@ from ibcl.routing.predictive import (
     TaskExpert,
     beside,
     gate_features,
+    in_range,
     mixed,
     row_blocks,
 )
@@ -89,7 +90,7 @@ class Experts:
             if shares is not None and expert.costly:
                 rows = torch.nonzero(shares[:, task] > 0).flatten()
             if len(rows):
-                answers = expert.answers(features[rows]).to(means)
+                answers = in_range(self.likelihood, expert.answers(features[rows]).to(means))
                 means[places, rows] = beside(means[places, rows], answers, expert.share)
         return means
 

@@ -97,9 +97,16 @@ class TaskHeads:
             means = among_seen(means, self.seen[tasks])
         for task in {*tasks.cpu().tolist()} & self.experts.keys():
             expert, places = self.experts[task], tasks == task
-            answers = expert.answers(features).to(means)
+            answers = in_range(self.likelihood, expert.answers(features).to(means))
             means[places] = beside(means[places], answers, expert.share)
         return means
+
+
+def in_range(likelihood: Likelihood, answers: Tensor) -> Tensor:
+    """What an expert answers, as the nearest mean that the likelihood can have: counts above 0."""
+    if likelihood.classification:
+        return answers
+    return likelihood.mean(likelihood.outputs_of(answers))
 
 
 def beside(head: Tensor, expert: Tensor, share: float) -> Tensor:
