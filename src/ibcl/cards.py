@@ -19,7 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from ibcl.conformal import Calibration
 from ibcl.experts import ExpertPart
+from ibcl.knowledge import Part
 from ibcl.names import printable
 from ibcl.state import State
 
@@ -48,8 +50,9 @@ def knowledge_card(state: State, metadata: Mapping[str, Any]) -> str:
             record.samples,
             record.updates,
             f"{len(record.pointers) - sum(record.pointers)} of {len(record.pointers)}",
+            _calibration(parts.get(Calibration.kind)),
         )
-        for record in knowledge.records
+        for record, parts in zip(knowledge.records, knowledge.parts, strict=True)
     ]
     return _joined(
         MARK,
@@ -58,9 +61,17 @@ def knowledge_card(state: State, metadata: Mapping[str, Any]) -> str:
         "a model with no data and no training: `ibcl.load(folder).model(preference)`. Written by "
         f"ibcl {version('ibcl')}.",
         "## What was learnt",
-        _table(("task", "samples", "updates", "posteriors of its own"), tasks),
+        _table(("task", "samples", "updates", "posteriors of its own", "calibration"), tasks),
         *_details(settings(state), state.reasons, metadata),
     )
+
+
+def _calibration(part: Part | None) -> str | None:
+    """Say what a task keeps of the rows that it is calibrated with; None where that is nothing."""
+    if not isinstance(part, Calibration):
+        return None
+    kept = {"kept": "rows, half precision", "scores": "scores, no row"}
+    return f"{part.n} {kept[part.rows]}"
 
 
 def model_card(preference: Mapping[str, float], provenance: Mapping[str, Any]) -> str:

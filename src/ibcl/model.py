@@ -32,6 +32,8 @@ from ibcl.uncertainty import Bounds, Uncertainty
 
 # Models averaged where a caller asks for uncertainty without saying how many.
 DEFAULT_SAMPLES = 64
+# Those whose thresholds an exported file tells.
+_USUAL_ALPHAS = (0.01, 0.05, 0.1, 0.2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,9 @@ class Model:
             told = append_task_id(rows[:1], task, tuple(self.preference), size)
             module = ToldTask(module, told[:, -size:])
         metadata = {"preference": json.dumps(dict(self.preference)), "card": self.card()}
+        thresholds = self._thresholds()
+        if thresholds:
+            metadata["thresholds"] = json.dumps(thresholds)
         graph = Graph(module, self.likelihood, rows, self.encoder, metadata)
         store.write_file(path, onnx_bytes(graph), overwrite)
 
@@ -421,6 +426,16 @@ class Model:
         sides. Whoever runs the exported model elsewhere makes the same sets with it.
         """
         return self._calibrated.threshold(alpha, guarantee)
+
+    def _thresholds(self) -> dict[str, float]:
+        """Thresholds of usual α that the calibration can prove, for files that others run."""
+        found = {}
+        for alpha in _USUAL_ALPHAS:
+            try:
+                found[str(alpha)] = self.threshold(alpha)
+            except ValueError:
+                continue
+        return found if self.likelihood.classification else {}
 
     @property
     def _weights(self) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import pandas as pd
 import ibcl
 from ibcl import Model, expected_calibration_error
 from ibcl.cli.preferences import Users
-from ibcl.conformal import label_sets
+from ibcl.conformal import in_words
 from ibcl.gaussians import Gaussian
 from ibcl.tabular import Schema
 
@@ -55,7 +55,8 @@ def predictions(
         columns["set_lower"], columns["set_upper"] = model.predict_interval(rows, 1 - coverage).T
     else:
         members = model.predict_set(rows, 1 - coverage)
-        columns["set"] = [" ".join(map(str, each)) for each in label_sets(members, schema.classes)]
+        columns |= _by_class("in_set", schema, members)
+        columns["set"] = in_words(members, schema.classes)
     return pd.DataFrame(columns)
 
 

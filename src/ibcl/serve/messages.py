@@ -145,7 +145,8 @@ class Predictions(Message):
     uncertainty: Uncertainty | None = None
     routing: Routing | None = None
     sets: list[list[Any]] | None = None
-    """The classes in each row's set, or the two ends of its interval."""
+    """The classes in each row's set, or the two ends of its interval; an empty one says that the
+    row is like nothing that was learnt."""
 
 
 class PreferenceChange(Message):
@@ -284,6 +285,8 @@ class Overview(Message):
     columns: list[str]
     classes: list[Any] | None
     knowledge_base: str
+    sets: bool
+    """Whether sets that hold the right answer nine times in ten can be asked for."""
     validation: dict[str, int]
     """Rows to measure on, by task."""
     examples: list[Example]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import ibcl
-from ibcl.conformal import label_sets
+from ibcl.conformal import Guarantee, label_sets
 from ibcl.model import Features
 from ibcl.predictive import Answers
 from ibcl.serve.errors import ApiError
@@ -62,6 +62,18 @@ class Served:
         if self.state.encoder is not None:
             return self.state.encoder.classes
         return tuple(range(self.answers(torch.zeros(1, len(self.columns))).columns))
+
+    @cached_property
+    def has_sets(self) -> bool:
+        """Whether its calibration can prove sets of nine in ten for every preference."""
+        width = getattr(self.state.encoder, "width", len(self.columns))
+        rows = Features(self.state.network.features(torch.zeros(1, width)), None)
+        try:
+            model = self.model(np.full(len(self.tasks), 1 / len(self.tasks)))
+            self.sets(model, rows, 0.9, "task")
+        except (ApiError, ValueError):
+            return False
+        return True
 
     def warm(self) -> None:
         """Compute what the first request would otherwise wait for."""
@@ -179,13 +191,19 @@ class Served:
         lower, upper = model.credal_bounds(rows)
         return _matrix(lower), _matrix(upper)
 
-    def sets(self, model: ibcl.Model, rows: Features, coverage: float) -> list[list[Any]]:
-        """Return the classes in each row's prediction set, or the ends of its interval."""
+    def sets(
+        self,
+        model: ibcl.Model,
+        rows: Features,
+        coverage: float,
+        guarantee: Guarantee = "mixture",
+    ) -> list[list[Any]]:
+        """Return the classes in each row's prediction set, or the ends of its interval, if any."""
         try:
             if self.classes is None:
-                ends: list[list[Any]] = model.predict_interval(rows, 1 - coverage).tolist()
-                return ends
-            members = model.predict_set(rows, 1 - coverage)
+                ends = model.predict_interval(rows, 1 - coverage, guarantee)
+                return [[] if np.isnan(each).any() else each.tolist() for each in ends]
+            members = model.predict_set(rows, 1 - coverage, guarantee)
         except ValueError as error:
             raise ApiError(409, str(error)) from None
         return [list(each) for each in label_sets(members, self.classes)]

@@ -208,6 +208,7 @@ async function showExamples() {
   if (!examples.length) { table.replaceChildren(); return; }
   const rows = examples.map((example) => example.row);
   const wanted = { rows, bounds: true, uncertainty: true, version: overview.version, preference: rounded(first.preference()) };
+  if (overview.sets) wanted.set = 0.9;
   const answer = await post("/v1/predict", wanted);
   const rival = comparing() ? await post("/v1/predict", { rows, version: versionOfSecond(), preference: forVersion(second.preference(), tasksOf(versionOfSecond())) }) : null;
   const ticked = new Set([...table.querySelectorAll("input:checked")].map((box) => Number(box.value)));
@@ -215,7 +216,9 @@ async function showExamples() {
   table.replaceChildren();
   const titles = ["use", "task", ...overview.columns.slice(0, 2), "truth", "prediction"];
   if (rival) titles.push("B says");
-  titles.push(overview.classes ? "probability" : "value", "between", "unlearnt", "undecidable");
+  titles.push(overview.classes ? "probability" : "value", "between");
+  if (overview.sets) titles.push("right in 9 of 10");
+  titles.push("unlearnt", "undecidable");
   head(table, titles);
   const body = document.createElement("tbody");
   examples.forEach((example, k) => {
@@ -250,6 +253,7 @@ async function showExamples() {
       cell(row, show(answer.predictions[k]));
       cell(row, `${Charts.plain(lower)} – ${Charts.plain(upper)}`);
     }
+    if (overview.sets) cell(row, setText(answer.sets[k]));
     cell(row, answer.uncertainty.epistemic[k].toFixed(3));
     cell(row, answer.uncertainty.aleatoric[k].toFixed(3));
     [...row.children].forEach((place, position) => { place.dataset.title = titles[position]; });
@@ -257,6 +261,11 @@ async function showExamples() {
   });
   table.append(body);
   if (focused !== undefined) table.querySelector(`[data-example="${focused}"]`)?.focus();
+}
+
+function setText(members) {
+  if (!members.length) return "like nothing learnt";
+  return overview.classes ? members.join(" or ") : members.map(Charts.plain).join(" – ");
 }
 
 function show(value) {

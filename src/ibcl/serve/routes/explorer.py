@@ -69,6 +69,7 @@ async def overview(
         columns=list(served.columns),
         classes=None if served.classes is None else list(served.classes),
         knowledge_base=str(service.settings.knowledge_base.name),
+        sets=await service.work(lambda: served.has_sets),
         validation=await service.work(service.validation.sizes, served),
         examples=[
             Example.model_validate(found)
