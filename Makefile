@@ -39,7 +39,7 @@ wheel: .venv/complete
 	touch $@
 
 .venv/complete: .venv/core
-	$(INSTALL) --editable ".[parquet,bench,rl,serve,postgres,movies,remote,ray,tables,onnx,mlflow,hub,dev]"
+	$(INSTALL) --editable ".[parquet,bench,rl,serve,postgres,movies,remote,ray,tables,adapters,onnx,mlflow,hub,dev]"
 	touch $@
 
 # A real S3 server for the tests; apart, because it needs other versions than the project does.
