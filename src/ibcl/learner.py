@@ -126,8 +126,9 @@ class IBCL:
         `RoutedEvidence`.
     expert
         What answers for a task in place of its head, behind the same gate: an estimator of
-        scikit-learn, an `ibcl.experts.Expert`, or ``"auto"``: gradient boosting beside each task's
-        head, with the share that held-out rows give it.
+        scikit-learn, `ibcl.adapters.LoRA` of a base model, any `ibcl.experts.Expert`, or
+        ``"auto"``: gradient boosting beside each task's head, with the share that held-out rows
+        give it.
     autosave
         A folder to save to whenever a task has been learnt or forgotten.
     encoder
