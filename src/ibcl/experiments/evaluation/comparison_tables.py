@@ -12,15 +12,16 @@ from ibcl.experiments.evaluation import bootstrap, metrics, overhead
 from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE
 from ibcl.experiments.evaluation.titles import (
     benchmark_title,
-    group_of,
     keeps_all_data,
     place,
     title,
 )
-from ibcl.experiments.methods.registration import OURS
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+OURS = "routed"
+"""The library's default, which tables show with the uniform preference for everybody as well."""
 
 KEYS = ["benchmark", "preferences", "method", "memory", "selection", "label"]
 
@@ -187,18 +188,19 @@ def comparison(summary: pd.DataFrame, column: str | None = None) -> pd.DataFrame
     keep all data stands between asterisks.
     """
     main = summary[summary["selection"] == "mean"]
-    # The uniform baseline of every rival would double the table; all are in `worth_table`.
-    baseline = (main["label"] == UNIFORM_BASELINE) & (main["method"].map(group_of) == OURS)
+    # The uniform baseline of every method would double the table; all are in `worth_table`.
+    baseline = (main["label"] == UNIFORM_BASELINE) & (main["method"] == OURS)
     rows = main[(main["label"] == "") | baseline]
     found: dict[tuple[str, int, str], dict[str, str]] = {}
     for (benchmark, family), part in rows.groupby(["benchmark", "preferences"], sort=False):
         metric = column or f"average_{part['metric'].iloc[0]}"
         part = part[part[metric].notna()]
-        fair = part[~part["method"].map(keeps_all_data)]
+        fair = part[~part["method"].map(keeps_all_data) & (part["label"] == "")]
         best = fair[metric].max() if len(fair) else math.nan
         for row in part.to_dict("records"):
             text = percent(row[metric], row[f"{metric}_95"])
-            won = row[metric] == best and not keeps_all_data(row["method"])
+            competes = not keeps_all_data(row["method"]) and row["label"] == ""
+            won = competes and row[metric] == best
             named = column_title(str(benchmark), str(family))
             found.setdefault((row["method"], row["memory"], row["label"]), {})[named] = (
                 f"**{text}**" if won else text

@@ -1,0 +1,335 @@
+"""Fill the tables of the README and the results pages from the committed results.
+
+A page has places for tables, ``<!-- table NAME -->`` up to ``<!-- end -->``; what stands between is
+written by this script and by nothing else:
+
+    python docs/result_tables.py            # fill all places, and draw the figures
+    python docs/result_tables.py --check    # only say whether a place would change
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from ibcl.experiments import methods
+from ibcl.experiments.evaluation import bootstrap
+from ibcl.experiments.evaluation.comparison_tables import (
+    column_title,
+    comparison,
+    difference_table,
+    markdown,
+    percent,
+    summarise,
+)
+from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE
+from ibcl.experiments.evaluation.runs import read_runs
+from ibcl.experiments.evaluation.style import MARKERS, PALETTE, SETTINGS
+from ibcl.experiments.evaluation.titles import benchmark_title, keeps_all_data, place, title
+from ibcl.experiments.tables import page as tables_page
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results" / "classification"
+PAGES = (ROOT / "README.md", RESULTS / "README.md")
+PLACE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+OURS, ORACLE = "routed", "oracle"
+SHORT = (OURS, "ibcl", "class_gaussians", "class_rehearsal", "oracle", "routed_oracle")
+"""Rows of the README."""
+MAIN = ("20news", "cifar100", "tinyimagenet", "digits", "celeba-balanced")
+"""Benchmarks of the paper's kind; on the others tasks disagree."""
+SHORT_MEMORY = 500
+
+
+@cache
+def runs() -> pd.DataFrame:
+    """All committed runs."""
+    return read_runs(RESULTS / "tables")
+
+
+def main_runs() -> pd.DataFrame:
+    """Those on the paper's kind of benchmarks, with one family of preferences each."""
+    table = runs()
+    return table[table["benchmark"].isin(MAIN)]
+
+
+@cache
+def summary() -> pd.DataFrame:
+    """The summary of those on the paper's kind of benchmarks, in their order."""
+    found = summarise(main_runs())
+    order = found["benchmark"].map(MAIN.index)
+    return found.iloc[order.argsort(kind="stable")]
+
+
+@cache
+def replicates() -> pd.DataFrame:
+    """Resampled values of every contender."""
+    return bootstrap.replicates(runs())
+
+
+def _less(row: pd.Series[Any], other: pd.Series[Any]) -> bootstrap.Bounds:
+    return bootstrap.bounds(row["value"] - other["value"], row["replicates"] - other["replicates"])
+
+
+def _verdict(found: bootstrap.Bounds) -> str:
+    ends = f"{100 * found.value:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"
+    words = "above" if found.low > 0 else "below" if found.high < 0 else "level with"
+    return f"{words}|{ends}".replace("-", "−")
+
+
+def claims() -> str:
+    """One row per benchmark: routed evidence less the oracle, and less the best rivals."""
+    rows = []
+    known = replicates()
+    for (benchmark, family), part in known[known["label"] == ""].groupby(
+        ["benchmark", "preferences"], sort=False
+    ):
+        if benchmark not in MAIN:
+            continue
+        own = part[part["method"] == OURS].iloc[0]
+        others = part[~part["method"].str.startswith("routed")]
+        fair = others[
+            ~others["method"].map(keeps_all_data) & ~others["method"].str.startswith("ibcl")
+        ]
+        allowed = part[part["method"].map(keeps_all_data) & (part["method"] != ORACLE)]
+        row = {"benchmark": column_title(str(benchmark), str(family))}
+        oracle = part[part["method"] == ORACLE].iloc[0]
+        row["against the oracle"] = " ".join(_verdict(_less(own, oracle)).split("|"))
+        for name, rivals in (
+            ("against the best that keeps no or few samples", fair),
+            ("against the best of the others with all data", allowed),
+        ):
+            best = rivals.loc[rivals["value"].idxmax()]
+            words, ends = _verdict(_less(own, best)).split("|")
+            row[name] = f"{words} {title(best['method'], best['memory'])} {ends}"
+        rows.append((MAIN.index(str(benchmark)), row))
+    return markdown(pd.DataFrame([row for _, row in sorted(rows, key=lambda pair: pair[0])]))
+
+
+def accuracy() -> str:
+    """Everybody on every benchmark."""
+    return markdown(comparison(summary()))
+
+
+def short() -> str:
+    """The README's rows."""
+    found = summary()
+    chosen = found[
+        found["method"].isin(SHORT)
+        & found["memory"].isin([0, SHORT_MEMORY])
+        & (found["label"] == "")
+    ]
+    # The best of all methods is bold, also where it is not among these rows.
+    table = comparison(chosen).replace(r"\*", "", regex=True)
+    return markdown(table)
+
+
+def from_ours() -> str:
+    """Points of everybody more or less than routed evidence."""
+    table = main_runs()
+    found = bootstrap.differences(table[table["label"] == ""], OURS)
+    return markdown(difference_table(_ordered(found[found["method"] != OURS])))
+
+
+def _ordered(found: pd.DataFrame) -> pd.DataFrame:
+    known = [*MAIN, *sorted(set(found["benchmark"]) - set(MAIN))]
+    return found.iloc[found["benchmark"].map(known.index).argsort(kind="stable")]
+
+
+def worth() -> str:
+    """What a preference is worth to each method."""
+    return markdown(
+        difference_table(_ordered(bootstrap.worth_of_preference(runs(), UNIFORM_BASELINE)))
+    )
+
+
+def disagreeing() -> str:
+    """Benchmarks whose tasks disagree: accuracy, own and uniform preference."""
+    known = replicates()
+    rows: dict[tuple[int, str, str], dict[str, str]] = {}
+    for _, row in known[~known["benchmark"].isin(MAIN)].iterrows():
+        who = (place(row["method"]), title(row["method"], row["memory"]), row["label"])
+        found = bootstrap.bounds(row["value"], row["replicates"])
+        text = f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+        named = f"{benchmark_title(row['benchmark'])}, {row['preferences']}"
+        rows.setdefault(who, {})[named] = text
+    named = [
+        {"method": name + (f", {label}" if label else ""), **rows[(order, name, label)]}
+        for order, name, label in sorted(rows)
+    ]
+    return markdown(pd.DataFrame(named).fillna("–"))
+
+
+def _measure(column: str) -> Callable[[], str]:
+    def table() -> str:
+        return markdown(comparison(summary(), column).replace(r"\*", "", regex=True))
+
+    return table
+
+
+def kilobytes() -> str:
+    """What is kept after the last task, and the training data beside it."""
+    found = summary()
+    found = found[(found["selection"] == "mean") & (found["label"] == "")]
+    rows: dict[tuple[int, str], dict[str, str]] = {}
+    for row in found.to_dict("records"):
+        if keeps_all_data(row["method"]) and row["method"] != ORACLE:
+            continue
+        name = (
+            "*the training data*"
+            if row["method"] == ORACLE
+            else title(row["method"], row["memory"])
+        )
+        who = (-1 if row["method"] == ORACLE else place(row["method"]), name)
+        rows.setdefault(who, {})[benchmark_title(row["benchmark"])] = f"{row['kilobytes']:,.0f}"
+    named = [{"kilobytes kept": name, **rows[(order, name)]} for order, name in sorted(rows)]
+    return markdown(pd.DataFrame(named).fillna("–"))
+
+
+def seconds() -> str:
+    """CPU seconds of learning all tasks and making the models of the preferences after them."""
+    found = summary()
+    found = found[(found["selection"] == "mean") & (found["label"] == "")]
+    rows: dict[str, dict[str, str]] = {}
+    for row in sorted(found.to_dict("records"), key=lambda row: place(row["method"])):
+        name = title(row["method"], row["memory"])
+        rows.setdefault(name, {})[benchmark_title(row["benchmark"])] = f"{row['seconds']:.1f}"
+    return markdown(pd.DataFrame([{"method": n, **r} for n, r in rows.items()]).fillna("–"))
+
+
+def trials() -> str:
+    """How many settings each method tried, and how many of them were run on every seed."""
+    known = pd.read_parquet(RESULTS / "tuning.parquet")
+    rows: dict[tuple[int, str], dict[str, str]] = {}
+    for (benchmark, method, memory), part in known.groupby(["benchmark", "method", "memory"]):
+        who = (place(str(method)), title(str(method), int(str(memory))))
+        rows.setdefault(who, {})[benchmark_title(str(benchmark))] = (
+            f"{len(part)} ({int(part['finished'].sum())})"
+        )
+    named = [{"method": name, **rows[(order, name)]} for order, name in sorted(rows)]
+    return markdown(pd.DataFrame(named).fillna("–"))
+
+
+def movies() -> str:
+    """New viewers' accuracy and ranking by how many of their ratings are known."""
+    known = json.loads((RESULTS / "movies.json").read_text())
+    counts = list(next(iter(known["contenders"].values())))
+    rows = []
+    for measure, words in (
+        ("accuracy", "accuracy"),
+        ("ndcg_at_10", "NDCG@10"),
+        ("recall_at_20", "recall@20"),
+    ):
+        for name, by_count in known["contenders"].items():
+            cells = {f"{count} ratings": percent(*by_count[count][measure]) for count in counts}
+            rows.append({"measure": words, "method": name, **cells})
+        own = known["contenders"][next(iter(known["contenders"]))]
+        cells = {
+            f"{count} ratings": _signed(own[count][f"{measure}_difference"]) for count in counts
+        }
+        rows.append({"measure": words, "method": f"*personal less {known['reference']}*", **cells})
+    return markdown(pd.DataFrame(rows))
+
+
+def _signed(found: list[float]) -> str:
+    return f"{100 * found[0]:+.1f} ± {100 * found[1]:.1f}".replace("-", "−")
+
+
+def _table_results() -> pd.DataFrame:
+    return pd.DataFrame(json.loads((RESULTS / "tables.json").read_text())["results"])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "claims": claims,
+    "accuracy": accuracy,
+    "readme": short,
+    "from-ours": from_ours,
+    "worth": worth,
+    "disagreeing": disagreeing,
+    "calibration": _measure("calibration_error"),
+    "log-loss": _measure("log_loss"),
+    "classes": _measure("class_accuracy"),
+    "regret": _measure("regret"),
+    "kilobytes": kilobytes,
+    "seconds": seconds,
+    "trials": trials,
+    "movies": movies,
+    "tables-sentence": lambda: tables_page.sentence(_table_results()),
+    "tables-scores": lambda: markdown(tables_page.scores(_table_results())),
+    "tables-differences": lambda: markdown(tables_page.differences(_table_results())),
+}
+
+
+def filled(text: str) -> str:
+    """Return a page with all its places filled."""
+    return PLACE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
+
+
+def draw_bytes(file: Path) -> None:
+    """Accuracy against the bytes that are kept, one panel per benchmark."""
+    found = summary()
+    found = found[(found["selection"] == "mean") & (found["label"] == "")]
+    plt.rcParams.update(SETTINGS)
+    shown = [name for name in MAIN if name in set(found["benchmark"])]
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(2.3 * len(shown), 3.4), layout="constrained"
+    )
+    groups = list(dict.fromkeys(entry.group for entry in methods.METHODS.values()))
+    for axis, benchmark in zip(axes, shown, strict=True):
+        part = found[found["benchmark"] == benchmark]
+        metric = f"average_{part['metric'].iloc[0]}"
+        for row in part.sort_values("method").to_dict("records"):
+            number = groups.index(methods.METHODS[row["method"]].group)
+            axis.plot(
+                row["kilobytes"] / 1000,
+                100 * row[metric],
+                MARKERS[number],
+                color=PALETTE[number],
+                markersize=8 if row["method"] == OURS else 4,
+                label=groups[number],
+            )
+        data = part.loc[part["method"] == ORACLE, "kilobytes"].iloc[0] / 1000
+        axis.axvline(data, color="grey", linewidth=0.8, linestyle=":")
+        best = 100 * part[metric].max()
+        axis.set(title=benchmark_title(benchmark), xscale="log", ylim=(best - 6, best + 0.5))
+        axis.set_xlabel("megabytes kept")
+    axes[0].set_ylabel("accuracy (%)")
+    handles = {
+        h.get_label(): h for axis in axes for h in axis.get_lines() if h.get_label()[0] != "_"
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+    figure.savefig(file, dpi=160)
+    plt.close(figure)
+
+
+def main(arguments: list[str]) -> int:
+    """Fill or check all pages."""
+    changed = []
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = filled(before)
+        if after != before:
+            changed.append(page.relative_to(ROOT))
+        if "--check" not in arguments:
+            page.write_text(after, encoding="utf-8")
+    if "--check" in arguments:
+        for page in changed:
+            print(f"{page}: its tables are not those of the committed results")
+        return int(bool(changed))
+    draw_bytes(RESULTS / "figures" / "bytes.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
