@@ -22,7 +22,7 @@ SHOWN = {
     "routed": "routed evidence",
     "ibcl_evidence": "one head: pooled evidence",
     "ibcl": "IBCL as in the paper",
-    "class_rehearsal": "rehearsal of classes, 500 a task",
+    "class_rehearsal": "rehearsal of classes, 500 per task",
     "oracle": "retrained on all data\nfor each preference",
     "routed_oracle": "trained on all data, told the tasks",
 }

@@ -10,11 +10,12 @@ written by this script and by nothing else:
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from ibcl.experiments.evaluation.comparison_tables import (
     summarise,
 )
 from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE
-from ibcl.experiments.evaluation.runs import read_runs
+from ibcl.experiments.evaluation.runs import read_runs, read_study
+from ibcl.experiments.evaluation.study_tables import study_tables
 from ibcl.experiments.evaluation.style import MARKERS, PALETTE, SETTINGS
 from ibcl.experiments.evaluation.titles import benchmark_title, keeps_all_data, place, title
 from ibcl.experiments.tables import page as tables_page
@@ -50,6 +52,8 @@ SHORT = (OURS, "ibcl", "class_gaussians", "class_rehearsal", "oracle", "routed_o
 MAIN = ("20news", "cifar100", "tinyimagenet", "digits", "celeba-balanced")
 """Benchmarks of the paper's kind; on the others tasks disagree."""
 SHORT_MEMORY = 500
+EQUAL_BYTES = 150
+"""Samples of 512 features per task that take as many bytes as routed evidence keeps of it."""
 
 
 @cache
@@ -103,13 +107,18 @@ def claims() -> str:
             ~others["method"].map(keeps_all_data) & ~others["method"].str.startswith("ibcl")
         ]
         allowed = part[part["method"].map(keeps_all_data) & (part["method"] != ORACLE)]
+        alike = (part["method"] == "class_rehearsal") & (part["memory"] == EQUAL_BYTES)
         row = {"benchmark": column_title(str(benchmark), str(family))}
         oracle = part[part["method"] == ORACLE].iloc[0]
         row["against the oracle"] = " ".join(_verdict(_less(own, oracle)).split("|"))
         for name, rivals in (
             ("against the best that keeps no or few samples", fair),
             ("against the best of the others with all data", allowed),
+            (f"against {EQUAL_BYTES} samples per task, as many bytes", part[alike]),
         ):
+            if rivals.empty:
+                row[name] = "not run"
+                continue
             best = rivals.loc[rivals["value"].idxmax()]
             words, ends = _verdict(_less(own, best)).split("|")
             row[name] = f"{words} {title(best['method'], best['memory'])} {ends}"
@@ -119,27 +128,43 @@ def claims() -> str:
 
 def accuracy() -> str:
     """Everybody on every benchmark."""
-    return markdown(comparison(summary()))
+    return _values(summary())
 
 
 def short() -> str:
     """The README's rows."""
     found = summary()
-    chosen = found[
-        found["method"].isin(SHORT)
-        & found["memory"].isin([0, SHORT_MEMORY])
-        & (found["label"] == "")
-    ]
-    # The best of all methods is bold, also where it is not among these rows.
-    table = comparison(chosen).replace(r"\*", "", regex=True)
-    return markdown(table)
+    return _values(found[found["method"].isin(SHORT) & found["memory"].isin([0, SHORT_MEMORY])])
+
+
+def _values(found: pd.DataFrame) -> str:
+    """Accuracies with intervals over seeds; those from before answers were kept have a dagger."""
+    rows: dict[tuple[int, int, str], dict[str, str]] = {}
+    mine = found[(found["selection"] == "mean")]
+    shown = mine[(mine["label"] == "") | (mine["method"] == OURS)]
+    for row in shown.to_dict("records"):
+        metric = f"average_{row['metric']}"
+        text = percent(row[metric], row[f"{metric}_95"])
+        column = column_title(row["benchmark"], row["preferences"])
+        who = (place(row["method"]), row["memory"], row["label"])
+        name = title(row["method"], row["memory"]) + (f", {row['label']}" if row["label"] else "")
+        name = f"*{name}*" if keeps_all_data(row["method"]) else name
+        cells = rows.setdefault(who, {"method": name})
+        cells[column] = text + (" †" if math.isnan(row["average_low"]) else "")
+    return markdown(pd.DataFrame([rows[who] for who in sorted(rows)]).fillna("–"))
 
 
 def from_ours() -> str:
     """Points of everybody more or less than routed evidence."""
-    table = main_runs()
-    found = bootstrap.differences(table[table["label"] == ""], OURS)
-    return markdown(difference_table(_ordered(found[found["method"] != OURS])))
+    rows = []
+    known = replicates()
+    main = known[(known["label"] == "") & known["benchmark"].isin(MAIN)]
+    for _, part in main.groupby(["benchmark", "preferences"], sort=False):
+        own = part[part["method"] == OURS].iloc[0]
+        for _, row in part[part["method"] != OURS].iterrows():
+            rows.append([*row[bootstrap.CONTENDER], *_less(row, own)])
+    columns = [*bootstrap.CONTENDER, *bootstrap.Bounds._fields]
+    return markdown(difference_table(_ordered(pd.DataFrame(rows, columns=columns))))
 
 
 def _ordered(found: pd.DataFrame) -> pd.DataFrame:
@@ -149,9 +174,16 @@ def _ordered(found: pd.DataFrame) -> pd.DataFrame:
 
 def worth() -> str:
     """What a preference is worth to each method."""
-    return markdown(
-        difference_table(_ordered(bootstrap.worth_of_preference(runs(), UNIFORM_BASELINE)))
-    )
+    known = replicates()
+    same = ["benchmark", "preferences", "method", "memory"]
+    uniform = known[known["label"] == UNIFORM_BASELINE].set_index(same)
+    rows = [
+        [*row[same], *_less(row, uniform.loc[tuple(row[same])])]
+        for _, row in known[known["label"] == ""].iterrows()
+        if tuple(row[same]) in uniform.index
+    ]
+    columns = [*same, *bootstrap.Bounds._fields]
+    return markdown(difference_table(_ordered(pd.DataFrame(rows, columns=columns))))
 
 
 def disagreeing() -> str:
@@ -209,13 +241,14 @@ def seconds() -> str:
 
 
 def trials() -> str:
-    """How many settings each method tried, and how many of them were run on every seed."""
+    """How many settings each method tried, and in brackets how many were run on every seed."""
     known = pd.read_parquet(RESULTS / "tuning.parquet")
     rows: dict[tuple[int, str], dict[str, str]] = {}
     for (benchmark, method, memory), part in known.groupby(["benchmark", "method", "memory"]):
         who = (place(str(method)), title(str(method), int(str(memory))))
         rows.setdefault(who, {})[benchmark_title(str(benchmark))] = (
             f"{len(part)} ({int(part['finished'].sum())})"
+            + (" †" if (part["version"] == "0.2").all() else "")
         )
     named = [{"method": name, **rows[(order, name)]} for order, name in sorted(rows)]
     return markdown(pd.DataFrame(named).fillna("–"))
@@ -250,6 +283,12 @@ def _table_results() -> pd.DataFrame:
     return pd.DataFrame(json.loads((RESULTS / "tables.json").read_text())["results"])
 
 
+def _study(name: str) -> str:
+    """A study of version 0.2."""
+    (table,) = study_tables({name: read_study(name, RESULTS / "tables")}).values()
+    return markdown(table)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "claims": claims,
     "accuracy": accuracy,
@@ -265,6 +304,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "seconds": seconds,
     "trials": trials,
     "movies": movies,
+    **{f"study-{name}": partial(_study, name) for name in ("detection", "bounds", "inferred")},
     "tables-sentence": lambda: tables_page.sentence(_table_results()),
     "tables-scores": lambda: markdown(tables_page.scores(_table_results())),
     "tables-differences": lambda: markdown(tables_page.differences(_table_results())),

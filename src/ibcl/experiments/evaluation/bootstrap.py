@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -175,6 +176,7 @@ def _over_seeds(values: Numbers, seeds: Sequence[int]) -> Numbers:
     return widened
 
 
+@lru_cache(maxsize=64)
 def example_weights(test_set: str, size: int, number: int) -> Numbers:
     """How often each example of a test set is drawn: the same for everybody who was tested on it.
 

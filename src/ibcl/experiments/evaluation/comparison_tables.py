@@ -195,6 +195,8 @@ def comparison(summary: pd.DataFrame, column: str | None = None) -> pd.DataFrame
     for (benchmark, family), part in rows.groupby(["benchmark", "preferences"], sort=False):
         metric = column or f"average_{part['metric'].iloc[0]}"
         part = part[part[metric].notna()]
+        if part.empty:
+            continue
         fair = part[~part["method"].map(keeps_all_data) & (part["label"] == "")]
         best = fair[metric].max() if len(fair) else math.nan
         for row in part.to_dict("records"):

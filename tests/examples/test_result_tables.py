@@ -1,0 +1,81 @@
+"""The README's figures are those of the committed results, worked out again by hand."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import result_tables  # noqa: E402
+
+RESULTS = ROOT / "docs" / "results" / "classification"
+
+
+def rows_of(page: Path, name: str) -> list[list[str]]:
+    (inside,) = re.findall(
+        rf"<!-- table {name} -->\n(.*?)\n<!-- end -->", page.read_text(encoding="utf-8"), re.S
+    )
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in inside.split("\n")]
+
+
+def by_hand(runs: pd.DataFrame, column: str) -> tuple[float, float]:
+    """Mean and Student interval over seeds of the average over tasks of weighted accuracies."""
+    values = []
+    for _, seed in runs.groupby("seed"):
+        last = seed[seed["task_seen"] == seed["task_seen"].max()]
+        by_task = [
+            np.average(task[column], weights=task["weight"])
+            for _, task in last.groupby("task_tested")
+        ]
+        values.append(100 * np.mean(by_task))
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values)), float(half)
+
+
+@pytest.mark.parametrize("benchmark", result_tables.MAIN)
+def test_the_readme_says_what_the_runs_say(benchmark):
+    table = pd.read_parquet(RESULTS / "tables" / f"{benchmark}.parquet")
+    table = table[(table["selection"] == "mean") & (table["label"] == "")]
+    head, _, *rows = rows_of(ROOT / "README.md", "readme")
+    column = next(
+        number
+        for number, name in enumerate(head)
+        if name.startswith(result_tables.benchmark_title(benchmark))
+    )
+    shown = {row[0].strip("*"): row[column] for row in rows}
+    for method in result_tables.SHORT:
+        own = table[table["method"] == method]
+        memory = result_tables.SHORT_MEMORY if own["memory"].max() else 0
+        own = own[own["memory"] == memory]
+        found = by_hand(own, str(own["metric"].iloc[0]))
+        said = shown[result_tables.title(method, memory)]
+        numbers = [float(number) for number in said.removesuffix(" †").split(" ± ")]
+        assert numbers == pytest.approx(found, abs=0.0501)
+        # What has no answers to single test examples is from before they were kept.
+        assert said.endswith("†") == (own["right"].map(len) == 0).all()
+
+
+@pytest.mark.parametrize("name", ["movies", "trials"])
+def test_pages_are_filled_from_what_is_committed(name):
+    rows = rows_of(RESULTS / "README.md", name)
+    expected = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in result_tables.TABLES[name]().split("\n")
+    ]
+    assert rows == expected
+
+
+def test_every_place_has_a_table_and_is_filled():
+    for page in result_tables.PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in result_tables.PLACE.finditer(text):
+            assert found[2] in result_tables.TABLES
+            assert found[0].count("\n") > 3
