@@ -134,7 +134,8 @@ def accuracy() -> str:
 def short() -> str:
     """The README's rows."""
     found = summary()
-    return _values(found[found["method"].isin(SHORT) & found["memory"].isin([0, SHORT_MEMORY])])
+    rows = found["method"].isin(SHORT) & found["memory"].isin([0, SHORT_MEMORY])
+    return _values(found[rows & (found["label"] == "")])
 
 
 def _values(found: pd.DataFrame) -> str:

@@ -37,7 +37,6 @@ NOT_RUN: dict[str, str] = {
     r"20news|cifar100|tinyimagenet|celeba": "needs data from the network",
     r"runs/(main|ablations)": "reports the runs on data from the network",
     r"^ibcl (bench|ablate) digits": "takes minutes; tests/experiments/evaluation run it in small",
-    r"^ibcl report docs/results": "writes into the documentation",
     r"^ibcl rl compare": "needs policies of others; tests/rl/test_released.py scores some",
 }
 SMALLER: dict[str, tuple[str, ...]] = {

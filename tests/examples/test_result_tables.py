@@ -63,7 +63,7 @@ def test_the_readme_says_what_the_runs_say(benchmark):
         assert said.endswith("†") == (own["right"].map(len) == 0).all()
 
 
-@pytest.mark.parametrize("name", ["movies", "trials"])
+@pytest.mark.parametrize("name", ["movies", "trials", "tables-scores", "tables-differences"])
 def test_pages_are_filled_from_what_is_committed(name):
     rows = rows_of(RESULTS / "README.md", name)
     expected = [
@@ -78,4 +78,4 @@ def test_every_place_has_a_table_and_is_filled():
         text = page.read_text(encoding="utf-8")
         for found in result_tables.PLACE.finditer(text):
             assert found[2] in result_tables.TABLES
-            assert found[0].count("\n") > 3
+            assert found[0].count("\n") > 1
