@@ -102,7 +102,8 @@ class NearestHeads(SingleNetwork):
         vertices = torch.eye(len(knowledge.tasks), dtype=torch.float64)
         self.heads = known.rule.means(knowledge, known.split(vertices))
         self.weights, self.centres = weights.sum(-1), known.centres
-        self.sharpness, self.experts = known.rule.sharpness, task_experts(knowledge)
+        self.sharpness = known.rule.sharpness
+        self.experts = task_experts(knowledge, known.network)
         self.has_experts = bool(self.experts)
         credal = CredalSet(
             lambda: known.rule.pool(knowledge, weights),

@@ -39,6 +39,8 @@ APART: dict[str, tuple[str, ...]] = {
     "timings/service_load.py": ("--clients", "4", "--seconds", "4", "--turns", "1"),
 }
 ELSEWHERE = {
+    "docs/result_tables.py": "tests/examples/test_result_tables.py",
+    "timings/rl_rivals.py": "needs morl-baselines, in an environment of its own",
     "docs/conf.py": "Sphinx runs it, by `make docs`",
     "docs/check_site.py": "tests/examples/test_site.py",
 }

@@ -112,6 +112,10 @@ def test_missing_and_unknown_values_are_read_as_the_schema_reads_them(reader, le
         .predict_proba(pd.DataFrame({"year": [np.nan], "minutes": [1.0], "mood": ["never seen"]}))
     )
     assert np.allclose(answer.json()["probabilities"], expected)
+    assert answer.json()["unknown"] == {"mood": 1}
+    known = [{"year": 1990, "minutes": 1, "mood": "grim"}, {"year": 1, "minutes": 1, "mood": None}]
+    body = {"rows": known, "preference": {"sci-fi": 1.0}}
+    assert reader.post("/v1/predict", json=body).json()["unknown"] == {}
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ def _create(
         HeadChoice,
         Schema,
         choose_head,
+        choose_head_by_size,
         in_scaled_units,
         make_head,
         outputs_for,
@@ -282,9 +283,12 @@ def _create(
     elif "network" in given:
         choice = HeadChoice(kind, width, "it was asked for")
     else:
-        used = slice(None) if learnt is None else learnt
-        rows, labels = schema.inputs(x.iloc[used]), schema.labels(y.iloc[used])
-        choice = choose_head(rows, labels, count, width=width, seed=seed)
+        settled = choose_head_by_size(schema.width, count, width)
+        if settled is None:
+            used = slice(None) if learnt is None else learnt
+            rows, labels = schema.inputs(x.iloc[used]), schema.labels(y.iloc[used])
+            settled = choose_head(rows, labels, count, width=width, seed=seed)
+        choice = settled
     network = make_head(
         choice.name,
         schema.width,

@@ -136,7 +136,7 @@ class DensityGate(TaskGate):
             "whitened_means": torch.cat(
                 [
                     mean @ self.fourier_whitening[task].T
-                    for task, mean in zip(self.task.tolist(), self.fourier_means, strict=True)
+                    for task, mean in zip(self.task.cpu().tolist(), self.fourier_means, strict=True)
                 ]
             ).reshape(self.fourier_means.shape),
         }

@@ -141,6 +141,8 @@ class Predictions(Message):
     """Tasks that the stored preference names and that are gone, and the weight they had."""
     ignored: list[str] = []
     """Columns of the rows that the knowledge base does not have; at most a hundred are named."""
+    unknown: dict[str, int] = {}
+    """Columns with categories that were never learnt, which have no say, and how many values."""
     bounds: Bounds | None = None
     uncertainty: Uncertainty | None = None
     routing: Routing | None = None

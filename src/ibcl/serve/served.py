@@ -22,7 +22,7 @@ from ibcl.model import Features
 from ibcl.predictive import Answers
 from ibcl.serve.errors import ApiError
 from ibcl.serve.rows import RowEncoder, rows_frame
-from ibcl.tabular import Schema
+from ibcl.tabular import CategoricalColumn, Schema
 
 Numbers = NDArray[np.float64]
 Row = Mapping[str, Any]
@@ -123,6 +123,19 @@ class Served:
             raise ApiError(409, "A row holds a number that is missing or too large.")
         return inputs
 
+    def unknown(self, rows: Sequence[Row]) -> dict[str, int]:
+        """Count the categories that were never learnt, by column, of columns that have some."""
+        encoder = self.state.encoder
+        if not isinstance(encoder, Schema):
+            return {}
+        counts = {}
+        for name, column in zip(self.columns, encoder.columns, strict=True):
+            if isinstance(column, CategoricalColumn):
+                found = column.count_unknown(row[name] for row in rows)
+                if found:
+                    counts[name] = found
+        return counts
+
     def labels(self, labels: Sequence[Any]) -> Tensor:
         """Turn labels into class numbers, or scaled targets; unknown ones are refused."""
         try:
@@ -154,7 +167,7 @@ class Served:
         weights
             One preference per row, of shape (rows, tasks).
         """
-        return answers.paired(torch.as_tensor(weights)).cpu().numpy()
+        return answers.paired(torch.tensor(weights)).cpu().numpy()
 
     def shares(self, answers: Answers) -> Numbers | None:
         """What the gate would give each task if all were as likely, of shape (rows, tasks)."""

@@ -62,6 +62,8 @@ class Done(NamedTuple):
     """The predictions as the user's classes or values."""
     ignored: list[str]
     """Columns of the rows that the knowledge base does not have."""
+    unknown: dict[str, int]
+    """How many categories of a column were never learnt."""
 
     @property
     def preference(self) -> Numbers:
@@ -289,6 +291,7 @@ class Service:
                 listed[end - size : end],
                 decisions[end - size : end],
                 ignored_columns(job.rows, served),
+                served.unknown(job.rows),
             )
             for job, one, size, end in zip(jobs, fitted, sizes, ends, strict=True)
         ]

@@ -31,6 +31,7 @@ from ibcl.tabular import (
     Numbers,
     Schema,
     choose_head,
+    choose_head_by_size,
     head_names,
     in_scaled_units,
     make_head,
@@ -202,13 +203,11 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             return HeadChoice(readable, None, "experts read the columns themselves")
         if kind is not None:
             return HeadChoice(kind, self.width, "it was asked for")
-        return choose_head(
-            schema.inputs(table),
-            schema.labels(y),
-            classes,
-            width=None if self.width == DEFAULT_WIDTH else self.width,
-            seed=seed,
-        )
+        width = None if self.width == DEFAULT_WIDTH else self.width
+        settled = choose_head_by_size(schema.width, classes, width)
+        if settled is not None:
+            return settled
+        return choose_head(schema.inputs(table), schema.labels(y), classes, width=width, seed=seed)
 
     def _make_learner(
         self, schema: Schema, choice: HeadChoice, likelihood: str | Likelihood, seed: int

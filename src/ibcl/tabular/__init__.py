@@ -12,7 +12,7 @@ text is text.
 from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn
 from ibcl.tabular.csv_files import csv_blocks, read_csv
 from ibcl.tabular.growth import Growth, input_positions
-from ibcl.tabular.head_choice import HeadChoice, choose_head
+from ibcl.tabular.head_choice import HeadChoice, choose_head, choose_head_by_size
 from ibcl.tabular.heads import (
     DEFAULT_HEAD,
     DEFAULT_WIDTH,
@@ -45,6 +45,7 @@ __all__ = [
     "UnknownCategoriesWarning",
     "ValueTarget",
     "choose_head",
+    "choose_head_by_size",
     "csv_blocks",
     "head_names",
     "in_scaled_units",

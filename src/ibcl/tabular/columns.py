@@ -16,7 +16,7 @@ which is the first task's mean, and has an indicator by the same rule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ibcl.tabular.calendar_dates import calendar_parts, moment
-from ibcl.tabular.categories import MISSING, ValueKind, Vocabulary, kind_of, known_text
+from ibcl.tabular.categories import MISSING, UNKNOWN, ValueKind, Vocabulary, kind_of, known_text
 from ibcl.tabular.values import (
     MISSING_WORDS,
     Numbers,
@@ -151,6 +151,18 @@ class CategoricalColumn(_Remembered):
     def places(self, column: pd.Series[Any]) -> NDArray[np.intp]:
         """Return the place of every value among the categories, or less than 0 for none."""
         return self.vocabulary.places(column, f"column {self.name!r}")
+
+    def count_unknown(self, values: Iterable[Any]) -> int:
+        """Return how many of some values are neither a category nor missing.
+
+        Examples
+        --------
+        >>> towns = CategoricalColumn.fit("town", pd.Series(["Rome", "Oslo"]))
+        >>> towns.count_unknown(["Oslo", "Paris", None])
+        1
+        """
+        what = f"column {self.name!r}"
+        return sum(self.vocabulary.find(value, what) == UNKNOWN for value in values)
 
     def write(self, places: NDArray[np.intp], inputs: NDArray[Any]) -> None:
         """Set the inputs of values at these places in columns of zeros, the indicator last."""

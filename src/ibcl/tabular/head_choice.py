@@ -39,6 +39,32 @@ class HeadChoice(NamedTuple):
     reason: str
 
 
+def choose_head_by_size(
+    columns: int, classes: int | None, width: int | None = None
+) -> HeadChoice | None:
+    """Choose the network where the size of a table settles it, before any row is encoded.
+
+    Parameters
+    ----------
+    columns : of the encoded table.
+    classes, width : as in `choose_head`.
+
+    Examples
+    --------
+    >>> choose_head_by_size(9, 2).name
+    'random_features'
+    >>> choose_head_by_size(1600, 2) is None
+    True
+    """
+    if not reads_only_random(columns, outputs_for(classes)):
+        return HeadChoice(DEFAULT_HEAD, width, "the columns stand beside random features of them")
+    if columns > MOST_LINEAR:
+        return HeadChoice(
+            DEFAULT_HEAD, width, f"{columns:,} columns are too many for a linear head"
+        )
+    return None
+
+
 def choose_head(
     x: Tensor, y: Tensor, classes: int | None, *, width: int | None = None, seed: int = 0
 ) -> HeadChoice:
@@ -60,13 +86,10 @@ def choose_head(
     'linear'
     """
     columns, outputs = x.shape[1], outputs_for(classes)
-    if not reads_only_random(columns, outputs):
-        return HeadChoice(DEFAULT_HEAD, width, "the columns stand beside random features of them")
+    settled = choose_head_by_size(columns, classes, width)
+    if settled is not None:
+        return settled
     usual = DEFAULT_WIDTH if width is None else width
-    if columns > MOST_LINEAR:
-        return HeadChoice(
-            DEFAULT_HEAD, width, f"{columns:,} columns are too many for a linear head"
-        )
     if len(x) < _FEWEST_ROWS:
         return HeadChoice("linear", None, f"{len(x)} rows are too few to compare others on")
     room = max(1, LARGEST_DIMENSION // outputs - 1)

@@ -125,7 +125,7 @@ def boosting(regression: bool) -> Pipeline:
 CONTENDERS: dict[str, Callable[[], Contender]] = {
     "ibcl": Estimator,
     "ibcl, boosting beside": lambda: Estimator(expert="auto"),
-    "ibcl, linear head": lambda: Estimator(head="linear"),
+    "ibcl, linear head": lambda: Estimator(network="linear"),
     "ibcl, balanced classes": lambda: Estimator(class_weight="balanced"),
     "linear, per preference": lambda: Retrained(linear, once=False),
     "linear, once": lambda: Retrained(linear, once=True),

@@ -110,6 +110,7 @@ def _answer(done: Done) -> dict[str, Any]:
         "filled": done.fitted.filled,
         "dropped": done.fitted.dropped,
         "ignored": done.ignored,
+        "unknown": done.unknown,
     }
 
 
