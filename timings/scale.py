@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import threadpoolctl
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -123,6 +124,8 @@ def _held() -> int:
 def _run(sender: Connection, prepare: Callable[[], object], work: Callable[..., object]) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    # Of whatever scikit-learn computes with as well: idle threads that wait count as its time.
+    threadpoolctl.threadpool_limits(1)
     prepared = prepare()
     held = _held()
     begin = time.process_time()
