@@ -13,11 +13,16 @@ Where something behind the gate reads the inputs themselves (`ibcl.adapters`), �
 [features | inputs], one flat row per sample (`carrying_inputs`). Heads and gate read the first
 columns only. Token ids are carried with -1 where the mask is zero, so that rows of different
 lengths differ in nothing but -1s at their end.
+
+Where only the upper layers are ever adapted, φ also carries what the last layer below them returns,
+[features | inputs | state], so that the lower ones run once for all that stands behind the gate.
+Whatever has no state (rows that are kept for later) is run from its inputs, to the same answer.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
@@ -37,6 +42,8 @@ REDRAWN = "drawn_anew"
 _ROWS = 256
 # What is carried along in place of a token that the attention mask leaves out.
 NO_TOKEN = -1.0
+# The last column behind tokens and their state; no token is as small.
+_STATE_BEFORE = -2.0
 
 
 def token_ids(tokens: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -107,11 +114,15 @@ class FrozenBackbone(nn.Module):
         Whether the inputs come along behind the features.
     input_shape
         Of one sample, where inputs are not token ids; needed to give carried inputs back.
+    state_of
+        The inner layer whose output comes along behind the inputs, where there is one.
     """
 
     rows_at_once = _ROWS
     open_layers = False
     """Whether the first task is to choose the layers (`ibcl.depths`)."""
+    state_shape: tuple[int, ...]
+    """Of the state carried for a sample; of tokens, of one token."""
 
     def __init__(
         self,
@@ -120,6 +131,7 @@ class FrozenBackbone(nn.Module):
         pool: str = "masked-mean",
         carries_inputs: bool = False,
         input_shape: tuple[int, ...] | None = None,
+        state_of: str | None = None,
     ) -> None:
         super().__init__()
         if pool not in POOLS:
@@ -133,6 +145,7 @@ class FrozenBackbone(nn.Module):
         self.backbone = backbone.requires_grad_(False).eval()
         self.layers, self.pool = tuple(layers), pool
         self.carries_inputs, self.input_shape = carries_inputs, input_shape
+        self.state_of, self.state_shape = state_of, ()
         self.takes_tokens = _takes_tokens(backbone)
         self.takes_mask = "attention_mask" in signature(backbone.forward).parameters
 
@@ -149,12 +162,18 @@ class FrozenBackbone(nn.Module):
         return () if plain else (self.pool, *self.layers, *["inputs"] * self.carries_inputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """φ(x), one flat row per sample, with the inputs behind it where they are carried."""
-        with torch.no_grad():
+        """φ(x), one flat row per sample, with what is carried behind it."""
+        states = () if self.state_of is None else (self.state_of,)
+        with torch.no_grad(), self._reading(states) as read:
             features = self.read(x)
         if not self.carries_inputs:
             return features
-        return torch.cat([features, self.carried(x).to(features)], 1)
+        parts = [features, self.carried(x).to(features)]
+        for name in states:
+            parts.append(as_tensor(read[name]).flatten(1).to(features))
+            if self.takes_tokens:
+                parts.append(features.new_full((len(features), 1), _STATE_BEFORE))
+        return torch.cat(parts, 1)
 
     def carried(self, x: Tensor) -> Tensor:
         """Inputs as φ carries them, one flat row per sample."""
@@ -163,14 +182,36 @@ class FrozenBackbone(nn.Module):
         ids, mask = self._tokens(x)
         return ids.float().masked_fill(mask == 0, NO_TOKEN)
 
-    def given(self, carried: Tensor) -> Tensor:
-        """Return the inputs that were carried; of tokens with their mask, without needless ends."""
+    def given(self, carried: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the inputs that were carried, and their state if it was carried too.
+
+        Of tokens: with their mask, and without needless ends.
+        """
+        inputs, state = self._parted(carried)
         if not self.takes_tokens:
             assert self.input_shape is not None
-            return carried.reshape(len(carried), *self.input_shape)
-        known = torch.nonzero((carried != NO_TOKEN).any(0)).flatten()
-        ids = carried[:, : int(known[-1]) + 1 if len(known) else 1]
-        return torch.stack([ids.clamp(min=0), (ids != NO_TOKEN).to(ids)], 1)
+            inputs = inputs.reshape(len(inputs), *self.input_shape)
+            return inputs, None if state is None else state.reshape(len(state), *self.state_shape)
+        known = torch.nonzero((inputs != NO_TOKEN).any(0)).flatten()
+        length = int(known[-1]) + 1 if len(known) else 1
+        if state is not None:
+            state = state.reshape(*inputs.shape, *self.state_shape)[:, :length]
+        ids = inputs[:, :length]
+        return torch.stack([ids.clamp(min=0), (ids != NO_TOKEN).to(ids)], 1), state
+
+    def without_state(self, carried: Tensor) -> Tensor:
+        """Return the inputs that were carried, flat, without any state."""
+        return self._parted(carried)[0]
+
+    def _parted(self, carried: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Inputs and state, flat."""
+        if self.takes_tokens:
+            if not len(carried) or not carried.shape[1] or carried[0, -1] != _STATE_BEFORE:
+                return carried, None
+            length = (carried.shape[1] - 1) // (1 + math.prod(self.state_shape))
+            return carried[:, :length], carried[:, length:-1]
+        size = math.prod(self.input_shape or ())
+        return carried[:, :size], carried[:, size:] if carried.shape[1] > size else None
 
     def read(self, x: Tensor) -> Tensor:
         """φ(x) alone; gradients pass to whatever in the backbone has them."""
@@ -192,9 +233,9 @@ class FrozenBackbone(nn.Module):
     def depths(self, x: Tensor) -> list[Tensor]:
         """What each of the layers returns, pooled and scaled to unit norm."""
         x, mask, given = self._arguments(x)
-        with self._reading() as read:
+        with self._reading(self.layers) as read:
             self.backbone(x, **given)
-        pooled = [self._pooled(_tensor(read[name]), mask) for name in self.layers]
+        pooled = [self._pooled(as_tensor(read[name]), mask) for name in self.layers]
         return [functional.normalize(depth, dim=1) for depth in pooled]
 
     def logits(self, x: Tensor) -> Tensor:
@@ -228,16 +269,15 @@ class FrozenBackbone(nn.Module):
         return whole, known
 
     @contextmanager
-    def _reading(self) -> Iterator[dict[str, Any]]:
-        """Collect what the layers return while the backbone runs."""
+    def _reading(self, layers: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Collect what layers return while the backbone runs."""
         read: dict[str, Any] = {}
 
         def keep(name: str) -> Any:
             return lambda _module, _inputs, output: read.__setitem__(name, output)
 
         hooks = [
-            self.backbone.get_submodule(name).register_forward_hook(keep(name))
-            for name in self.layers
+            self.backbone.get_submodule(name).register_forward_hook(keep(name)) for name in layers
         ]
         try:
             yield read
@@ -259,7 +299,7 @@ class FrozenBackbone(nn.Module):
         return (positions * shares[:, :, None]).sum(1) / shares.sum(1, keepdim=True).clamp(min=1)
 
 
-def _tensor(output: Any) -> Tensor:
+def as_tensor(output: Any) -> Tensor:
     """Return the tensor among what a layer returned: itself, or the first of several."""
     while not isinstance(output, Tensor):
         output = output[0]
@@ -379,7 +419,8 @@ def with_layers(network: nn.Module, layers: Sequence[str], columns: int) -> nn.S
     assert isinstance(frozen, FrozenBackbone)
     assert isinstance(last, nn.Linear)
     carries, shape = frozen.carries_inputs, frozen.input_shape
-    chosen = FrozenBackbone(frozen.backbone, layers, frozen.pool, carries, shape)
+    chosen = FrozenBackbone(frozen.backbone, layers, frozen.pool, carries, shape, frozen.state_of)
+    chosen.state_shape = frozen.state_shape
     head = nn.Linear(columns, last.out_features, last.bias is not None)
     reads = [FirstColumns(columns)] if carries else []
     result = nn.Sequential(chosen, *reads, head.to(last.weight.device))

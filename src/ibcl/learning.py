@@ -153,7 +153,8 @@ def _calibration_rows(state: State, held: TaskData) -> Calibration:
     """Return rows with their answers: class numbers, or values."""
     classification = state.likelihood_of_noise(None).classification
     answers = held.y.long() if classification else held.y.reshape(held.size).double()
-    return Calibration.of_rows(held.x.cpu(), answers.cpu(), state.network.tokens_from)
+    kept = state.network.without_state(held.x).cpu()
+    return Calibration.of_rows(kept, answers.cpu(), state.network.tokens_from)
 
 
 def empty_knowledge(settings: Settings, network: FlatNetwork) -> KnowledgeBase:

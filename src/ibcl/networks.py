@@ -433,6 +433,14 @@ class FlatNetwork:
         carried = backbone is not None and backbone.carries_inputs and backbone.takes_tokens
         return self.columns if carried else None
 
+    def without_state(self, features: Tensor) -> Tensor:
+        """φ without the inner state that a backbone may carry behind its inputs."""
+        backbone = self.backbone
+        if backbone is None or backbone.state_of is None:
+            return features
+        read, carried = features[:, : self.columns], features[:, self.columns :]
+        return torch.cat([read, backbone.without_state(carried)], 1)
+
     @property
     def columns(self) -> int | None:
         """How many numbers heads and gate read of a sample's φ; None where only the input says."""

@@ -97,7 +97,7 @@ class TaskScore:
 
 def as_scored(features: Tensor, network: FlatNetwork) -> Tensor:
     """Return features as they are scored, those kept and those to come alike: rounded."""
-    return as_kept(features, network.tokens_from).to(network.device)
+    return as_kept(network.without_state(features), network.tokens_from).to(network.device)
 
 
 def centres_and_noise(likelihood: Likelihood, answers: Tensor) -> tuple[Numbers, Numbers]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ibcl.adapters.configuration import Configuration, lora_config, peft, understood
+from ibcl.adapters.resuming import noise, resuming, skipped, within
 from ibcl.backbones import FrozenBackbone
 
 Tensors = Mapping[str, Tensor]
@@ -46,8 +48,22 @@ class Adapted(nn.Module):
         self.frozen = FrozenBackbone(
             self.peft.get_base_model(), frozen.layers, frozen.pool, input_shape=frozen.input_shape
         )
+        self.frozen.state_shape = frozen.state_shape
+        self.skipped = skipped(frozen)
+        if any(within(name, self.skipped) for name in self.layers()):
+            # Trained elsewhere, on lower layers too: run as a whole.
+            self.skipped = ()
+        self.known = _known(frozen, self.skipped)
+        read = [name for name in frozen.layers if name not in self.known]
+        self.upper = FrozenBackbone(self.frozen.backbone, read, frozen.pool)
         if tensors is not None:
             self._load(tensors)
+
+    def layers(self) -> list[str]:
+        """Return the names of the layers that are adapted."""
+        layer = peft().tuners.tuners_utils.BaseTunerLayer
+        base = self.peft.get_base_model()
+        return [name for name, module in base.named_modules() if isinstance(module, layer)]
 
     def _load(self, tensors: Tensors) -> None:
         expected = self.tensors()
@@ -77,13 +93,49 @@ class Adapted(nn.Module):
         """Return the adapter's parameters, made ready to be learnt."""
         return [value.requires_grad_(True) for value in self.own]
 
-    def forward(self, carried: Tensor) -> Tensor:
-        """φ of the adapted base, of inputs as features carry them."""
-        return self.frozen.read(self.frozen.given(carried))
+    def forward(self, read: Tensor, carried: Tensor) -> Tensor:
+        """φ of the adapted base.
+
+        Parameters
+        ----------
+        read
+            φ of the frozen base, whose depths below the adapted layers are taken as they are.
+        carried
+            What φ carries: inputs, and their state where passes may begin behind it.
+        """
+        inputs, state = self.frozen.given(carried)
+        if state is None or not self.skipped:
+            return self.frozen.read(inputs)
+        with resuming(self.frozen.backbone, self.skipped, state):
+            if not self.known:
+                return self.upper.read(inputs)
+            depths = iter(self.upper.depths(inputs) if self.upper.layers else ())
+        parts = [
+            read[:, self.known[name]] if name in self.known else next(depths)
+            for name in self.frozen.layers
+        ]
+        return torch.cat(parts, 1)
 
     def logits(self, carried: Tensor) -> Tensor:
         """What the base model's own classification layer returns."""
-        return self.frozen.logits(self.frozen.given(carried))
+        inputs, state = self.frozen.given(carried)
+        if state is None or not self.skipped:
+            return self.frozen.logits(inputs)
+        with resuming(self.frozen.backbone, self.skipped, state):
+            return self.frozen.logits(inputs)
+
+
+def _known(frozen: FrozenBackbone, skipped: Sequence[str]) -> dict[str, slice]:
+    """Which columns of φ are depths of skipped blocks, by the depths' names."""
+    inputs = noise(frozen) if any(within(name, skipped) for name in frozen.layers) else None
+    if inputs is None:
+        return {}
+    parameter = next(frozen.parameters())
+    with torch.no_grad():
+        ends = np.cumsum([0, *(it.shape[1] for it in frozen.depths(inputs.to(parameter.device)))])
+    columns = map(slice, ends[:-1].tolist(), ends[1:].tolist())
+    places = dict(zip(frozen.layers, columns, strict=True))
+    return {name: place for name, place in places.items() if within(name, skipped)}
 
 
 def fresh(frozen: FrozenBackbone, configuration: Configuration, seed: int) -> Adapted:

@@ -153,10 +153,11 @@ class AdapterOnBase(Fitted):
 
     def outputs(self, features: Tensor) -> Tensor:
         """What the head, or the base's classification layer, makes of the adapted base."""
-        adapter, carried = self.adapter, features.flatten(1)[:, self.network.columns :]
+        adapter, flat = self.adapter, features.flatten(1)
+        read, carried = flat[:, : self.network.columns], flat[:, self.network.columns :]
         if adapter.head is not None:
             weight, bias = (it.to(self.network.device) for it in adapter.head)
-            return functional.linear(self.adapted(carried), weight, bias)
+            return functional.linear(self.adapted(read, carried), weight, bias)
         if adapter.answering == "logits":
             return self.adapted.logits(carried)
         raise ValueError(

@@ -12,8 +12,9 @@ from torch import nn
 from ibcl.adapters.adapted import default_targets, fresh
 from ibcl.adapters.adapter import Adapter
 from ibcl.adapters.configuration import Configuration
+from ibcl.adapters.resuming import with_state
 from ibcl.adapters.training import probe, train
-from ibcl.backbones import carrying_inputs, with_backbone
+from ibcl.backbones import FrozenBackbone, carrying_inputs, with_backbone
 from ibcl.experts.expert import Expert
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
@@ -33,7 +34,8 @@ class LoRA(Expert):
     target_modules
         Layers to adapt, as peft takes them: names, ends of names, or a regular expression. Where
         None: peft's choice for architectures it knows, else every linear and convolutional layer.
-        Layers near the output alone are much faster to learn.
+        Layers near the output alone are much faster to learn and to run: what is below them is run
+        once, for gate and adapters alike.
     alpha
         The scale of the change; twice the rank where None.
 
@@ -74,13 +76,29 @@ class LoRA(Expert):
             The base model, or what `ibcl.networks.with_backbone` made of it.
         """
         if isinstance(module, nn.Sequential) and len(module) and hasattr(module[0], "takes_tokens"):
-            return carrying_inputs(module)
+            return self._with_state(carrying_inputs(module))
         if hasattr(module, "specification"):
             raise ValueError(
                 "LoRA adapts a base model, which a network of ibcl.networks has not: give the "
                 "model, or ibcl.networks.with_backbone(model)."
             )
-        return carrying_inputs(with_backbone(module))
+        return self._with_state(carrying_inputs(with_backbone(module)))
+
+    def _with_state(self, network: nn.Sequential) -> nn.Sequential:
+        """Let φ carry the state below the adapted layers, where there is any."""
+        frozen = network[0]
+        assert isinstance(frozen, FrozenBackbone)
+        if frozen.state_of is not None:
+            return network
+        try:
+            adapted = fresh(frozen, self.configuration(frozen.backbone), 0)
+        except ValueError:
+            # Refused when a task is learnt; adapters trained elsewhere need no such layers.
+            return network
+        carrying = with_state(frozen, adapted.layers())
+        if carrying is not None:
+            network[0] = carrying
+        return network
 
     def configuration(self, backbone: nn.Module) -> Configuration:
         """Return peft's settings for a base model."""
@@ -122,6 +140,7 @@ class LoRA(Expert):
         train(
             adapted,
             head,
+            features[:, :columns],
             features[:, columns:],
             y,
             data.weights,

@@ -49,6 +49,7 @@ def probe(features: Tensor, y: Tensor, weights: Tensor | None, classification: b
 def train(
     adapted: Adapted,
     head: nn.Linear,
+    read: Tensor,
     carried: Tensor,
     y: Tensor,
     weights: Tensor | None,
@@ -62,8 +63,8 @@ def train(
 
     Parameters
     ----------
-    carried
-        Inputs as features carry them.
+    read, carried
+        Features of the frozen base, and the inputs and state that they carry.
     """
     generator = torch.Generator().manual_seed(abs(seed) % 2**63)
     learnt = [*adapted.learnable(), *head.parameters()]
@@ -74,7 +75,7 @@ def train(
     counts = (counts / counts.mean()).float()
     for _ in range(epochs):
         for rows in torch.split(torch.randperm(len(y), generator=generator).to(y.device), batch):
-            outputs = head(adapted(carried[rows]))
+            outputs = head(adapted(read[rows], carried[rows]))
             if y.is_floating_point():
                 losses = (outputs - y[rows]).square().sum(1)
             else:
