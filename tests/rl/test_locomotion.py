@@ -10,11 +10,7 @@ gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("mujoco")
 
 from ibcl.rl.environments import make  # noqa: E402
-from ibcl.rl.locomotion import (  # noqa: E402
-    ant_reward,
-    ant_reward_for_all_directions,
-    ant_xml,
-)
+from ibcl.rl.locomotion import DEFINITIONS, ant_reward, gymnasium_xml  # noqa: E402
 
 STEPS = 60
 
@@ -38,7 +34,7 @@ def gymnasium_half_cheetah(actions):
 
 def gymnasium_ant(actions, tmp_path):
     model = tmp_path / "ant.xml"
-    model.write_text(ant_xml())
+    model.write_text(gymnasium_xml("ant.xml", gear=100))
     environment = gymnasium.make(
         "Ant-v5",
         xml_file=str(model),
@@ -181,7 +177,8 @@ def test_the_training_ant_is_the_scored_one_but_for_its_start():
 def test_a_run_along_the_diagonal_is_rewarded_as_one_along_an_axis():
     rng = np.random.default_rng(3)
     speed, actions, anywhere = rng.uniform(0, 6, (20, 1)), rng.uniform(-1, 1, (20, 8)), None
-    diagonal = ant_reward_for_all_directions(speed / np.sqrt([2, 2]), anywhere, actions).mean(1)
+    everywhere = DEFINITIONS["mo-ant-all-directions"].reward
+    diagonal = everywhere(speed / np.sqrt([2, 2]), anywhere, actions).mean(1)
     axis = ant_reward(speed * [1, 0], anywhere, actions)[:, 0]
     np.testing.assert_allclose(np.sqrt(2) * diagonal - axis, np.sqrt(2) - 1)
 
@@ -193,6 +190,6 @@ def test_staggered_copies_reach_their_time_limits_at_different_steps():
 
 
 def test_the_simulator_leaves_no_log_in_the_working_folder(tmp_path):
-    program = "from ibcl.rl.locomotion import half_cheetah_model; half_cheetah_model()"
+    program = "from ibcl.rl.locomotion import gymnasium_model; gymnasium_model('ant.xml')"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from ibcl.rl.twin_critics import FlatAdam, TwinCritics
+from ibcl.rl.adam import FlatAdam
+from ibcl.rl.twin_critics import TwinCritics
 
 
 def single(values):

@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from ibcl.rl.adam import Adam
 from ibcl.rl.policies import Floats, Policy
-from ibcl.rl.policy_gradient import Adam
 from ibcl.rl.rollout import Sampler, Segment
-from ibcl.rl.variational import Objective, State, Variational
+from ibcl.rl.variational import Objective, Search, State, Variational
 
 Doubles = NDArray[np.float64]
 
@@ -106,7 +106,7 @@ class BayesianQuadrature:
         return QuadratureSearch(self, policy)
 
 
-class QuadratureSearch:
+class QuadratureSearch(Search):
     """What the estimator carries from update to update: Fisher information and moments."""
 
     def __init__(self, settings: BayesianQuadrature, policy: Policy) -> None:
@@ -121,13 +121,6 @@ class QuadratureSearch:
         self._count = 0
         self._mean_adam = Adam(dimension)
         self._std_adam = Adam(dimension)
-
-    def policies(self, mean: Floats) -> Floats:
-        """Return the one mean policy."""
-        return mean[None]
-
-    def end(self) -> None:
-        """Nothing is kept."""
 
     def state(self) -> State:
         """Arrays to store in a checkpoint."""

@@ -6,7 +6,6 @@ seed. Running the same command again continues where the last one stopped.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,8 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from pathlib import Path
+
+from threadpoolctl import threadpool_limits
 
 from ibcl.engines import Engine, LocalEngine, Outcome
 from ibcl.progress import Bar, progress_bar
@@ -120,9 +121,7 @@ def run(
         work = partial(_run_one, recipe, folder.absolute(), preferences, threads)
         if engine is not None:
             return _collected(engine.run(partial(work, None, log), seeds), seeds, bar)
-        # Processes, one arithmetic thread each: seeds are independent, and a network this small
-        # gains nothing from more.
-        with _one_arithmetic_thread(), _lines(get_context("spawn"), bar.say) as say:
+        with _lines(get_context("spawn"), bar.say) as say:
             outcomes = LocalEngine(workers).run(partial(work, say, log), seeds)
             return _collected(outcomes, seeds, bar)
 
@@ -136,7 +135,9 @@ def _run_one(
     log: RunLog | None,
     seed: int,
 ) -> SeedResult:
-    return run_seed(recipe, seed, folder, preferences, threads, report, log)
+    # Seeds are independent, and networks this small gain nothing from a second arithmetic thread.
+    with threadpool_limits(1):
+        return run_seed(recipe, seed, folder, preferences, threads, report, log)
 
 
 def _collected(
@@ -176,20 +177,6 @@ def _lines(context: SpawnContext, say: Report) -> Iterator[Report]:
         finally:
             queue.put(None)
             listener.join()
-
-
-class _one_arithmetic_thread:  # noqa: N801 - reads as the statement it is
-    """Let child processes start with one BLAS thread."""
-
-    def __enter__(self) -> None:
-        self._before = os.environ.get("OMP_NUM_THREADS")
-        os.environ["OMP_NUM_THREADS"] = "1"
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = self._before
 
 
 def _print(line: str) -> None:

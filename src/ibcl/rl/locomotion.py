@@ -10,12 +10,12 @@ Python's lock, hence ``threads`` copies really run at the same time.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.resources import files
 
 import numpy as np
@@ -39,34 +39,20 @@ STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 mujoco.set_mju_user_warning(logging.getLogger(__name__).info)
 
 
-@functools.cache
-def _gymnasium_model(file: str) -> str:
-    return files(gymnasium).joinpath("envs", "mujoco", "assets", file).read_text()
+def gymnasium_xml(file: str, gear: int | None = None) -> str:
+    """Return a model of gymnasium's, its motors with another gear where one is given."""
+    xml = files(gymnasium).joinpath("envs", "mujoco", "assets", file).read_text()
+    return xml if gear is None else re.sub(r'gear="\d+"', f'gear="{gear}"', xml)
 
 
-@functools.cache
-def half_cheetah_model() -> mujoco.MjModel:
-    """Return gymnasium's HalfCheetah."""
-    return mujoco.MjModel.from_xml_string(_gymnasium_model("half_cheetah.xml"))
+@cache
+def gymnasium_model(file: str, gear: int | None = None) -> mujoco.MjModel:
+    """Return the compiled model of `gymnasium_xml`."""
+    return mujoco.MjModel.from_xml_string(gymnasium_xml(file, gear))
 
 
-def ant_xml() -> str:
-    """Return gymnasium's Ant with the motor gear of the older model that PG-MORL used."""
-    return re.sub(r'gear="\d+"', 'gear="100"', _gymnasium_model("ant.xml"))
-
-
-@functools.cache
-def ant_model() -> mujoco.MjModel:
-    """Return the gear-100 Ant."""
-    return mujoco.MjModel.from_xml_string(ant_xml())
-
-
-@functools.cache
-def hopper_model() -> mujoco.MjModel:
-    """Return gymnasium's Hopper."""
-    return mujoco.MjModel.from_xml_string(_gymnasium_model("hopper.xml"))
-
-
+ANT_GEAR = 100
+"""Of the older model that PG-MORL used; gymnasium's has 150."""
 HOPPER_HEIGHT = 1.25
 
 
@@ -109,8 +95,12 @@ def half_cheetah_reward(velocity: Array, position: Array, action: Array) -> Arra
     return np.stack([speed, energy], axis=1)
 
 
-def ant_reward(velocity: Array, position: Array, action: Array) -> Array:
-    """Speed along x and along y, each minus ½ Σa² plus 1.
+def ant_reward(velocity: Array, position: Array, action: Array, price: float = 1.0) -> Array:
+    """Speed along x and along y, each minus ½ Σa² at its price plus 1.
+
+    At a price of 1/√2 it is for what is learnt once for all directions: a speed v along an axis
+    counts v in one objective, along the diagonal v/√2 in both. What is learnt on the diagonal and
+    then turned to the axes is learnt at the axes' price of speed.
 
     Examples
     --------
@@ -118,24 +108,8 @@ def ant_reward(velocity: Array, position: Array, action: Array) -> Array:
     [[3.0, -1.0]]
     """
     del position
-    return np.asarray(velocity + (1 - 0.5 * np.square(action).sum(1, keepdims=True)))
-
-
-def ant_reward_for_all_directions(velocity: Array, position: Array, action: Array) -> Array:
-    """`ant_reward` with effort at 1/√2 of its price, for what is learnt once for all directions.
-
-    A speed v along an axis counts v in one objective, along the diagonal v/√2 in both. What is
-    learnt on the diagonal and then turned to the axes is learnt at the axes' price of speed.
-
-    Examples
-    --------
-    >>> still, turning = np.zeros((1, 2)), np.full((1, 8), 0.5)
-    >>> ant_reward_for_all_directions(still, np.zeros((1, 15)), turning).round(3).tolist()
-    [[0.293, 0.293]]
-    """
-    del position
     effort = 0.5 * np.square(action).sum(1, keepdims=True)
-    return np.asarray(velocity + (1 - effort / np.sqrt(2)))
+    return np.asarray(velocity + (1 - price * effort))
 
 
 def hopper_reward(velocity: Array, position: Array, action: Array) -> Array:
@@ -239,7 +213,7 @@ def turned_start(position: Array, episode: int) -> Array:
 
 
 _ANT = Definition(
-    ant_model,
+    partial(gymnasium_model, "ant.xml", ANT_GEAR),
     ("x-speed", "y-speed"),
     2,
     ant_reward,
@@ -254,10 +228,14 @@ _ANT_TRAINING = replace(_ANT, terminated=_not_finite_or_upside_down, start=turne
 
 DEFINITIONS: dict[str, Definition] = {
     "mo-halfcheetah": Definition(
-        half_cheetah_model, ("speed", "energy"), 1, half_cheetah_reward, _torso_tipped
+        partial(gymnasium_model, "half_cheetah.xml"),
+        ("speed", "energy"),
+        1,
+        half_cheetah_reward,
+        _torso_tipped,
     ),
     "mo-hopper-3obj": Definition(
-        hopper_model,
+        partial(gymnasium_model, "hopper.xml"),
         ("speed", "height", "energy"),
         1,
         hopper_reward,
@@ -268,7 +246,9 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "mo-ant": _ANT,
     "mo-ant-training": _ANT_TRAINING,
-    "mo-ant-all-directions": replace(_ANT_TRAINING, reward=ant_reward_for_all_directions),
+    "mo-ant-all-directions": replace(
+        _ANT_TRAINING, reward=partial(ant_reward, price=1 / np.sqrt(2))
+    ),
 }
 
 

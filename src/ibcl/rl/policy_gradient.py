@@ -28,41 +28,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.rl.adam import Adam
 from ibcl.rl.policies import Floats, Perceptron, Policy
 from ibcl.rl.rollout import Sampler, Segment
-from ibcl.rl.variational import Objective, State, Variational
-
-
-class Adam:
-    """Adam's moments for one parameter vector, updated in place."""
-
-    def __init__(self, dimension: int) -> None:
-        self.first = np.zeros(dimension, dtype=np.float32)
-        self.second = np.zeros(dimension, dtype=np.float32)
-        self.count = 0
-
-    def step(self, parameters: Floats, gradient: Floats, rate: float) -> None:
-        """Descend along the gradient."""
-        self.count += 1
-        self.first += 0.1 * (gradient - self.first)
-        self.second += 0.001 * (np.square(gradient) - self.second)
-        first = self.first / (1 - 0.9**self.count)
-        second = self.second / (1 - 0.999**self.count)
-        parameters -= rate * first / (np.sqrt(second) + 1e-8)
-
-    def state(self, name: str) -> State:
-        """Arrays to store, under names that begin with ``name``."""
-        return {
-            f"{name}.first": self.first,
-            f"{name}.second": self.second,
-            f"{name}.count": np.array(self.count),
-        }
-
-    def load(self, name: str, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take the arrays back."""
-        self.first = state[f"{name}.first"].astype(np.float32)
-        self.second = state[f"{name}.second"].astype(np.float32)
-        self.count = int(state[f"{name}.count"])
+from ibcl.rl.variational import Objective, Search, State, Variational
 
 
 class SurrogateGradient(NamedTuple):
@@ -164,7 +133,7 @@ class ClippedSurrogate:
         return SurrogateSearch(self, policy, objectives, seed)
 
 
-class SurrogateSearch:
+class SurrogateSearch(Search):
     """What the estimator carries from update to update: optimiser moments and the critic."""
 
     def __init__(
@@ -193,13 +162,6 @@ class SurrogateSearch:
     def begin(self) -> None:
         """Forget the moments of q, as a new task's gradients are others; keep the critic."""
         self._start_moments(self.policy.dimension)
-
-    def policies(self, mean: Floats) -> Floats:
-        """Return the one mean policy."""
-        return mean[None]
-
-    def end(self) -> None:
-        """Keep the critic, which serves every preference."""
 
     def state(self) -> State:
         """Arrays to store in a checkpoint."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ibcl.rl import kernels
+from ibcl.rl.adam import FlatAdam
 from ibcl.rl.kernels import Single
 from ibcl.rl.policies import Floats
 from ibcl.rl.variational import State
@@ -22,43 +23,6 @@ from ibcl.rl.variational import State
 TWINS = 2
 BLOCK = 128
 """Rows whose hidden layers fit into a processor's own cache."""
-
-
-class FlatAdam:
-    """Adam on one flat vector, moved in place.
-
-    Examples
-    --------
-    >>> parameters = np.zeros(2, dtype=np.float32)
-    >>> FlatAdam(2).step(parameters, np.array([1.0, -3.0], dtype=np.float32), rate=0.1)
-    >>> [round(value, 3) for value in parameters.tolist()]
-    [-0.1, 0.1]
-    """
-
-    def __init__(self, dimension: int, decay: tuple[float, float] = (0.9, 0.99)) -> None:
-        self.decay = decay
-        self.first = np.zeros(dimension, dtype=np.float32)
-        self.second = np.zeros(dimension, dtype=np.float32)
-        self.count = 0
-
-    def step(self, parameters: Floats, gradient: Floats, rate: float) -> None:
-        """Descend along the gradient."""
-        self.count += 1
-        kernels.adam(parameters, gradient, self.first, self.second, self.count, rate, *self.decay)
-
-    def state(self, name: str) -> State:
-        """Arrays to store, under names that begin with ``name``."""
-        return {
-            f"{name}.first": self.first,
-            f"{name}.second": self.second,
-            f"{name}.count": np.array(self.count),
-        }
-
-    def load(self, name: str, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take the arrays back."""
-        self.first[:] = state[f"{name}.first"]
-        self.second[:] = state[f"{name}.second"]
-        self.count = int(state[f"{name}.count"])
 
 
 class TwinCritics:

@@ -29,14 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from ibcl.rl.adam import FlatAdam
 from ibcl.rl.environments import Environment
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.policies import Floats, Policy
 from ibcl.rl.replay import MultiStep, Replay, Transitions
 from ibcl.rl.rollout import Sampler
 from ibcl.rl.symmetry import Reflection
-from ibcl.rl.twin_critics import FlatAdam, TwinCritics
-from ibcl.rl.variational import Objective, State, Variational
+from ibcl.rl.twin_critics import TwinCritics
+from ibcl.rl.variational import Objective, Search, State, Variational
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class TwinDelayed:
         return TwinDelayedSearch(self, policy, objectives, seed)
 
 
-class TwinDelayedSearch:
+class TwinDelayedSearch(Search):
     """What the estimator carries from round to round: replay, critics, moments and draws."""
 
     def __init__(self, settings: TwinDelayed, policy: Policy, objectives: int, seed: int) -> None:

@@ -2,8 +2,8 @@ r"""The Gaussian q = N(μ, diag(σ²)) while it is being learnt, and what it is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -82,25 +82,30 @@ class Objective:
     cap: Floats | None = None
 
 
-class Search(Protocol):
+class Search(ABC):
     """The running state of an estimator: updates q, and can be stored and continued."""
 
+    @abstractmethod
     def begin(self) -> None:
         """Prepare for a new task."""
 
+    @abstractmethod
     def update(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
     ) -> dict[str, float]:
         """Sample policies from q, roll them out, move q in place; returns what was measured."""
 
     def policies(self, mean: Floats) -> Floats:
-        """Return the mean policies to score, one row a task learnt."""
+        """Return the mean policies to score, one row for each task learnt."""
+        return mean[None]
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027 - most have nothing to forget
         """Forget what no later task needs."""
 
+    @abstractmethod
     def state(self) -> State:
         """Arrays for a checkpoint."""
 
+    @abstractmethod
     def load(self, state: State) -> None:
         """Continue from a checkpoint."""
