@@ -37,8 +37,8 @@ def benchmark(
     """Run or continue a benchmark and return its summary in Markdown.
 
     The folder receives ``summary.md``, the CSV files, ``front.png``, ``curves.png`` and, for
-    MuJoCo problems, ``frames.png`` with a few policies along the front and ``policies.gif`` with
-    the same in motion.
+    MuJoCo problems and where there is OpenGL, ``frames.png`` with a few policies along the front
+    and ``policies.gif`` with the same in motion.
     """
     if not seeds:
         raise ValueError("Give at least one seed.")

@@ -1,26 +1,7 @@
 r"""Environments with a vector of rewards, many copies stepped together.
 
-`make` knows three by name. Two are in the definition of PG-MORL (Xu et al., 2020), on which the
-published hypervolumes rest:
-
-==================  =========================  =============================
-a step              ``mo-halfcheetah``         ``mo-ant``
-==================  =========================  =============================
-objective 0         min(4, v_x) + 1            v_x − ½ Σa² + 1
-objective 1         4 − Σa² + 1                v_y − ½ Σa² + 1
-steps an episode    500                        500
-ends early          torso beyond 50°           state not finite
-reset noise         none                       none
-observation         17                         27, no contact forces
-motor gear          gymnasium's                100
-==================  =========================  =============================
-
-``mo-hopper-3obj`` has speed v_x + 1, height 10 (z − 1.25) + 1 and energy 1 − Σa², over at most 1000
-steps and without reset noise, but otherwise as in mo-gymnasium's ``mo-hopper-v5``.
-``mo-ant-training`` is for training only: the same simulation, but episodes start at many yaws and
-end when the ant lies upside down; ``mo-ant-all-directions`` also has effort at 1/√2 of its price,
-for what is learnt on the diagonal and turned to the axes, where speed counts √2 times as much. Any
-other name is looked up in gymnasium, then in mo-gymnasium.
+`make` knows those of `ibcl.rl.locomotion.DEFINITIONS` by name; any other name is looked up in
+gymnasium, then in mo-gymnasium.
 """
 
 from __future__ import annotations

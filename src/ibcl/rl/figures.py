@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from ibcl.rl.expected_utility import even_preferences
-from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, draw_moments, film, rendered
+from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, exposed_together, film, rendered
 from ibcl.rl.hypervolume import front
 from ibcl.rl.ibcrl import IBCRL
+from ibcl.rl.policies import Floats
 from ibcl.rl.published import PUBLISHED, PUBLISHED_POINTS
 from ibcl.rl.report import Interval, hypervolume_unit
 from ibcl.rl.results import SeedResult
@@ -123,38 +125,36 @@ def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: 
 
 
 def draw_frames(
-    recipe: Recipe,
-    ibcrl: IBCRL,
-    preferences: Sequence[Sequence[float]],
-    path: Path,
+    recipe: Recipe, ibcrl: IBCRL, preferences: Sequence[Sequence[float]], path: Path
 ) -> None:
-    """Draw some moments of each of a few policies along the front in one picture a preference.
+    """Draw moments of a few policies along the front, and beside it an animation of the same.
 
-    Where there is OpenGL, an animation of the same policies is written beside it.
+    Nothing is written where there is no OpenGL.
     """
-    tasks = next(iter(recipe.combinations.values()))
-    means = ibcrl.means(preferences, tasks)
-    returns = ibcrl.returns(means)
-    view = VIEWS[recipe.environment]
-    count = len(means)
+    means = ibcrl.means(preferences, next(iter(recipe.combinations.values())))
+    view, count = VIEWS[recipe.environment], len(means)
+
+    def pictures(mean: Floats, **moments: Any) -> list[NDArray[np.uint8]] | None:
+        return rendered(*film(recipe.environment, ibcrl.policy_class, mean, **moments), view)
+
     rows, columns = (count, 1) if view.is_wide else (1, count)
     width, height = view.size
     figure = _figure(8, 8 * (height / width * rows / columns) + 0.25 * rows)
     strips = []
-    for place, (mean, weights, value) in enumerate(zip(means, preferences, returns, strict=True)):
-        model, positions = film(recipe.environment, ibcrl.policy_class, mean)
-        axes: Any = figure.add_subplot(rows, columns, place + 1)
-        if not draw_moments(axes, model, positions, view):
-            figure.suptitle("No OpenGL driver here: drawn as stick figures.", fontsize=7)
+    shown = zip(means, preferences, ibcrl.returns(means), strict=True)
+    for place, (mean, weights, value) in enumerate(shown, start=1):
+        still = pictures(mean)
+        moving = pictures(mean, first=200, seconds=SECONDS_A_FRAME, count=MOMENTS)
+        if still is None or moving is None:
+            return
+        axes: Any = figure.add_subplot(rows, columns, place)
+        axes.imshow(exposed_together(still))
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_color("0.8")
         label = ", ".join(f"{weight:.2f}" for weight in weights)
         earned = ", ".join(f"{each:.0f}" for each in value)
         between = ": " if view.is_wide else "\n"
         axes.set_title(f"preference ({label}){between}returns ({earned})", fontsize=7, pad=2)
-        model, positions = film(
-            recipe.environment, ibcrl.policy_class, mean, 200, SECONDS_A_FRAME, MOMENTS
-        )
-        strips.append(rendered(model, positions, view))
+        strips.append(moving[1:])
     figure.savefig(path)
-    moving = [moments[1:] for moments in strips if moments is not None]
-    if moving:
-        animate(moving, path.with_name("policies.gif"), below=view.is_wide)
+    animate(strips, path.with_name("policies.gif"), below=view.is_wide)

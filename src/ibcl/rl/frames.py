@@ -1,4 +1,4 @@
-"""Policies at work: rendered by MuJoCo, or as stick figures where there is no OpenGL."""
+"""Policies at work, rendered by MuJoCo where there is OpenGL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -17,8 +16,6 @@ from PIL import Image
 from ibcl.rl.locomotion import Locomotion
 from ibcl.rl.policies import Floats, Policy
 
-SPACING = 2.2
-"""Metres between the stick figures of two moments."""
 LEAST_CHANGE = 12
 """A pixel shows the body where it differs by so much from the empty scene, of 255."""
 SECONDS_A_FRAME = 0.05
@@ -191,36 +188,3 @@ def animate(
         loop=0,
         optimize=True,
     )
-
-
-def draw_moments(
-    axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]], view: View
-) -> bool:
-    """Draw the body at all positions in one picture; returns whether it could be rendered."""
-    pictures = rendered(model, positions, view)
-    if pictures is None:
-        draw_sticks(axes, model, positions)
-    else:
-        axes.imshow(exposed_together(pictures))
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color("0.8")
-    return pictures is not None
-
-
-def draw_sticks(axes: Any, model: mujoco.MjModel, positions: list[NDArray[np.float64]]) -> None:
-    """Draw the body from the side, every capsule as a thick line."""
-    data = mujoco.MjData(model)
-    for column, position in enumerate(positions):
-        data.qpos[:] = position
-        mujoco.mj_forward(model, data)
-        shift = column * SPACING - data.xpos[1, 0]
-        for geom in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE):
-            half = data.geom_xmat[geom].reshape(3, 3)[:, 2] * model.geom_size[geom, 1]
-            ends = np.stack([data.geom_xpos[geom] - half, data.geom_xpos[geom] + half])
-            depth = 0.35 + 0.15 * float(ends[:, 1].mean() > 0)
-            axes.plot(
-                ends[:, 0] + shift, ends[:, 2], lw=3, solid_capstyle="round", color=str(depth)
-            )
-    axes.axhline(0, color="0.7", lw=0.8)
-    axes.set(xlim=(-SPACING / 2, (len(positions) - 0.5) * SPACING), ylim=(-0.1, 1.3))
-    axes.set_aspect("equal")

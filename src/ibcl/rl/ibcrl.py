@@ -177,17 +177,8 @@ class IBCRL:
         if method.anchors:
             raise ValueError("An estimator with anchors is for tasks learnt with learn_together.")
         first, compared = self._first_choice(prior, wanted, method)
-        result = method.infer(
-            self.policy_class,
-            wanted.vector(),
-            self._priors(first),
-            self.sampler,
-            self.scoring,
-            search=self._search(method.estimator),
-            checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
-            until=until,
-            seed=[self.seed, 1 + len(self.preferences)],
-            progress=progress,
+        result = self._infer(
+            method, wanted.vector(), self._priors(first), checkpoint, progress, until
         )
         result = replace(result, steps=result.steps + compared)
         if until is None:
@@ -262,17 +253,9 @@ class IBCRL:
             for name, known, prior in zip(tasks, kept, chosen, strict=True)
         ]
         family = estimator.family(self.policy_class)
-        result = inference.infer(
-            self.policy_class,
-            np.mean([anchor.weights for anchor in anchors], axis=0),
-            [family.join(each) for each in zip(*sources, strict=True)],
-            self.sampler,
-            self.scoring,
-            search=self._search(estimator),
-            checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
-            seed=[self.seed, 1 + len(self.preferences)],
-            progress=progress,
-        )
+        weights = np.mean([anchor.weights for anchor in anchors], axis=0)
+        joined = [family.join(each) for each in zip(*sources, strict=True)]
+        result = self._infer(inference, weights, joined, checkpoint, progress)
         joint = [q for q in result.posteriors if isinstance(q, DiagonalGaussian)]
         parts = zip(*(family.split(q) for q in joint), strict=True)
         spent = result
@@ -321,12 +304,32 @@ class IBCRL:
         self.preferences[name] = tuple(weights.tolist())
         self.results[name] = result
 
-    def _search(self, estimator: Estimator) -> Search:
-        """Return the running state of an estimator, which carries its critic between tasks."""
+    def _infer(
+        self,
+        method: BayesianPolicyGradient,
+        weights: Floats,
+        priors: Sequence[Gaussian],
+        checkpoint: str | Path | None,
+        progress: ProgressCallback | None,
+        until: int | None = None,
+    ) -> PolicyInference:
+        """Learn from priors; the running state of an estimator carries its critic between tasks."""
+        estimator = method.estimator
         if estimator not in self._searches:
             objectives = len(self.objectives)
             self._searches[estimator] = estimator.search(self.policy_class, objectives, self.seed)
-        return self._searches[estimator]
+        return method.infer(
+            self.policy_class,
+            weights,
+            priors,
+            self.sampler,
+            self.scoring,
+            search=self._searches[estimator],
+            checkpoint=Checkpoint(checkpoint) if checkpoint is not None else None,
+            until=until,
+            seed=[self.seed, 1 + len(self.preferences)],
+            progress=progress,
+        )
 
     def _priors(self, task: str | None) -> Sequence[Gaussian]:
         return self.knowledge.next_priors() if task is None else self.knowledge.extremes(task)

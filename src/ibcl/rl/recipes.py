@@ -28,89 +28,75 @@ from ibcl.rl.stages import (
 )
 from ibcl.rl.twin_delayed import TwinDelayed
 
+_ANY = np.inf
 _gait = partial(learnt, score_every=10)
 
+# Columns: task, preference (speed, energy), updates, prior (the task before unless one is named),
+# then schedules of the exploration noise and of the learning rate, and what else is special.
+#
 # Fast first, then ever thriftier, then out to both sides of the efficient gait that was found:
 # a gait learnt under dear energy from the start never gets up from standing still.
+_HALF_CHEETAH_TASKS = (
+    _gait("energy", (0.0, 1.0), 60, None, (0.2, 0.03), (1.0, 0.1)),
+    _gait("sprint", (1.0, 0.0), 150, None, (0.4, 0.2)),
+    _gait("run", (0.45, 0.55), 350, None, (0.4, 0.2)),
+    _gait("cruise", (0.28, 0.72), 400, None, (0.12, 0.05), (1.0, 0.4)),
+    # Back to pure speed, held by the trajectory KL to the efficient gait it starts from.
+    learnt(
+        *("speed", (1.0, 0.0), 200, "cruise", (0.15, 0.05), (1.0, 0.3)),
+        trajectory_kl=(0.4, 0.2, 0.0),
+    ),
+    # Slow gaits: between cruising and standing still, averaged parameters do not walk.
+    _gait("jog", (0.13, 0.87), 150, "cruise", (0.1, 0.05), (1.0, 0.5)),
+    _gait("walk", (0.1, 0.9), 200, "jog", (0.1, 0.05), (1.0, 0.5)),
+    # Slower still the front is nearly a straight line: any preference that does not stand still
+    # walks. So these ask for a pace, a speed beyond which nothing more is earned. A walk that
+    # fell back into standing still is nothing to begin with, hence the choice of a prior.
+    _gait("stroll", (0.2, 0.8), 150, ("walk", "jog"), (0.1, 0.05), (1.0, 0.5), cap=(3.4, _ANY)),
+    _gait("amble", (0.17, 0.83), 200, "stroll", (0.1, 0.05), (1.0, 0.3), cap=(2.2, _ANY)),
+    # Up again from the thrifty slow gait: thriftier at nearly the same speed than on the way
+    # down, and of one kind with the slow gaits, so that averages between them run.
+    _gait("canter", (0.27, 0.73), 400, "stroll", (0.08, 0.03), (1.0, 0.1)),
+    # Standing still to the last: effort is paid for at once, so a short horizon shows it best.
+    learnt(
+        *("rest", (0.0, 1.0), 60, "energy", (0.2, 0.1), (0.3, 0.01)),
+        estimator=ClippedSurrogate(discount=0.5, trace=0.5),
+        std_bounds=(1e-3, 0.02),
+    ),
+    learnt(*("dash", (1.0, 0.0), 200, "speed", (0.12, 0.03), (1.0, 0.1)), std_bounds=(1e-3, 0.02)),
+)
+# Last a joint stage of the three gaits, at all mixing coefficients between them and up to the dash,
+# so that what their averages do is learnt and not left to chance. The dash is kept, because a unit
+# of top speed is worth more than what is saved on the way to it.
+_HALF_CHEETAH_TOGETHER = JointStage(
+    {
+        "ambling": (0.1, 0.9),
+        "strolling": (0.2, 0.8),
+        "cantering": (0.3, 0.7),
+        "dash": (1.0, 0.0),
+    },
+    BayesianPolicyGradient(
+        iterations=1500,
+        estimator=JointSurrogate(
+            anchors=(
+                Anchor((0.2, 0.8), cap=(2.0, _ANY)),
+                Anchor((0.2, 0.8), cap=(3.4, _ANY)),
+                # The most that a step can earn; what is capped rises evenly to there.
+                Anchor((0.27, 0.73), cap=(5.0, _ANY)),
+                Anchor((1.0, 0.0), cap=(5.0, _ANY), kept=True),
+            )
+        ),
+        action_std=(0.15, 0.03),
+        rate=(0.7, 0.03),
+        std_bounds=(1e-3, 2e-3),
+        score_every=20,
+        checkpoint_every=10,
+    ),
+    priors=("amble", "stroll", "canter", "dash"),
+)
 _HALF_CHEETAH = Recipe(
     "mo-halfcheetah",
-    stages=(
-        _gait("energy", (0.0, 1.0), 60, action_std=(0.2, 0.03), rate=(1.0, 0.1)),
-        _gait("sprint", (1.0, 0.0), 150, action_std=(0.4, 0.2)),
-        _gait("run", (0.45, 0.55), 350, action_std=(0.4, 0.2)),
-        _gait("cruise", (0.28, 0.72), 400, action_std=(0.12, 0.05), rate=(1.0, 0.4)),
-        # Back to pure speed, held by the trajectory KL to the efficient gait it starts from.
-        learnt(
-            *("speed", (1.0, 0.0), 200, "cruise"),
-            action_std=(0.15, 0.05),
-            rate=(1.0, 0.3),
-            trajectory_kl=(0.4, 0.2, 0.0),
-        ),
-        # Slow gaits: between cruising and standing still, averaged parameters do not walk.
-        _gait("jog", (0.13, 0.87), 150, "cruise", action_std=(0.1, 0.05), rate=(1.0, 0.5)),
-        _gait("walk", (0.1, 0.9), 200, "jog", action_std=(0.1, 0.05), rate=(1.0, 0.5)),
-        # Slower still the front is nearly a straight line: any preference that does not stand still
-        # walks. So these ask for a pace, a speed beyond which nothing more is earned. A walk that
-        # fell back into standing still is nothing to begin with, hence the choice of a prior.
-        _gait(
-            *("stroll", (0.2, 0.8), 150, ("walk", "jog")),
-            action_std=(0.1, 0.05),
-            rate=(1.0, 0.5),
-            cap=(3.4, np.inf),
-        ),
-        _gait(
-            *("amble", (0.17, 0.83), 200, "stroll"),
-            action_std=(0.1, 0.05),
-            rate=(1.0, 0.3),
-            cap=(2.2, np.inf),
-        ),
-        # Up again from the thrifty slow gait: thriftier at nearly the same speed than on the way
-        # down, and of one kind with the slow gaits, so that averages between them run.
-        _gait("canter", (0.27, 0.73), 400, "stroll", action_std=(0.08, 0.03), rate=(1.0, 0.1)),
-        # Standing still to the last: effort is paid for at once, so a short horizon shows it best.
-        learnt(
-            *("rest", (0.0, 1.0), 60, "energy"),
-            action_std=(0.2, 0.1),
-            rate=(0.3, 0.01),
-            estimator=ClippedSurrogate(discount=0.5, trace=0.5),
-            std_bounds=(1e-3, 0.02),
-        ),
-        learnt(
-            *("dash", (1.0, 0.0), 200, "speed"),
-            action_std=(0.12, 0.03),
-            rate=(1.0, 0.1),
-            std_bounds=(1e-3, 0.02),
-        ),
-        # Last a joint stage of the three gaits, at all mixing coefficients between them and up to
-        # the dash, so that what their averages do is learnt and not left to chance. The dash is
-        # kept, because a unit of top speed is worth more than what is saved on the way to it.
-        JointStage(
-            {
-                "ambling": (0.1, 0.9),
-                "strolling": (0.2, 0.8),
-                "cantering": (0.3, 0.7),
-                "dash": (1.0, 0.0),
-            },
-            BayesianPolicyGradient(
-                iterations=1500,
-                estimator=JointSurrogate(
-                    anchors=(
-                        Anchor((0.2, 0.8), cap=(2.0, np.inf)),
-                        Anchor((0.2, 0.8), cap=(3.4, np.inf)),
-                        # The most that a step can earn; what is capped rises evenly to there.
-                        Anchor((0.27, 0.73), cap=(5.0, np.inf)),
-                        Anchor((1.0, 0.0), cap=(5.0, np.inf), kept=True),
-                    )
-                ),
-                action_std=(0.15, 0.03),
-                rate=(0.7, 0.03),
-                std_bounds=(1e-3, 2e-3),
-                score_every=20,
-                checkpoint_every=10,
-            ),
-            priors=("amble", "stroll", "canter", "dash"),
-        ),
-    ),
+    stages=(*_HALF_CHEETAH_TASKS, _HALF_CHEETAH_TOGETHER),
     combinations={
         "five posteriors": ("rest", "ambling", "strolling", "cantering", "dash"),
         "five posteriors, no joint stage": ("energy", "amble", "stroll", "canter", "speed"),
@@ -118,21 +104,26 @@ _HALF_CHEETAH = Recipe(
     },
 )
 
-# Learnt off-policy in the very simulation that is scored. One posterior, towards the diagonal from
-# many yaws; turned by the environment's rotation it is the posterior of every other direction.
-# A short horizon and falls that cost little, because ants that fear to fall are slow, and a narrow
-# q, because σ disturbs a gait as action noise does.
-_ANT_ESTIMATOR = TwinDelayed(fall_value=0.5, target_share=0.15, average_share=0.002)
-_ANT_LEARNING = BayesianPolicyGradient(
-    iterations=520,
-    # On the diagonal rewards are smaller by √2.
-    estimator=replace(_ANT_ESTIMATOR, mirrored=True, reward_scale=0.1 * 2**0.5),
-    action_std=(0.3, 0.15),
+# Off-policy, with replay. β is so small that the prior has no say, and σ is kept narrow, because it
+# disturbs a gait as action noise does: a posterior is a point with a small, prescribed spread.
+_off_policy = partial(
+    BayesianPolicyGradient,
     rate=(1.0, 1.0, 0.1),
     kl_weight=1e-10,
     std_bounds=(2e-4, 1e-3),
     score_every=10,
     checkpoint_every=20,
+)
+
+# Learnt off-policy in the very simulation that is scored. One posterior, towards the diagonal from
+# many yaws; turned by the environment's rotation it is the posterior of every other direction.
+# A short horizon and falls that cost little, because ants that fear to fall are slow.
+_ANT_ESTIMATOR = TwinDelayed(fall_value=0.5, target_share=0.15, average_share=0.002)
+_ANT_LEARNING = _off_policy(
+    iterations=520,
+    # On the diagonal rewards are smaller by √2.
+    estimator=replace(_ANT_ESTIMATOR, mirrored=True, reward_scale=0.1 * 2**0.5),
+    action_std=(0.3, 0.15),
 )
 _ANT_RESTARTS = Restarts(starts=3, iterations=40)
 _ANT = Recipe(
@@ -161,11 +152,10 @@ _ANT = Recipe(
 _HALF_CHEETAH_TWO_TASKS = replace(
     _HALF_CHEETAH,
     stages=(
-        _HALF_CHEETAH.stages[0],
+        _HALF_CHEETAH_TASKS[0],
         _gait(
-            *("speed", (1.0, 0.0), 1000),
-            action_std=(0.4, 0.3, 0.2, 0.12, 0.08, 0.05),
-            rate=(1.0, 1.0, 1.0, 0.5, 0.3),
+            *("speed", (1.0, 0.0), 1000, None),
+            *((0.4, 0.3, 0.2, 0.12, 0.08, 0.05), (1.0, 1.0, 1.0, 0.5, 0.3)),
             trajectory_kl=(0.0, 0.0, 1.2, 1.2, 1.2, 2.0, 2.6, 2.6, 2.6, 1.5, 0.2),
         ),
     ),
@@ -201,7 +191,7 @@ _HOPPER = Recipe(
     stages=(
         JointStage(
             extremes(("speed", "height", "energy")),
-            BayesianPolicyGradient(
+            _off_policy(
                 iterations=80,
                 estimator=TwinDelayed(
                     discount=0.98,
@@ -209,11 +199,6 @@ _HOPPER = Recipe(
                     anchors=tuple(Anchor(weights) for weights in extremes("012").values()),
                 ),
                 action_std=(0.3, 0.1),
-                rate=(1.0, 1.0, 0.1),
-                kl_weight=1e-10,
-                std_bounds=(2e-4, 1e-3),
-                score_every=10,
-                checkpoint_every=20,
             ),
         ),
     ),
@@ -241,15 +226,12 @@ CONDITIONED: dict[str, Recipe] = {
         _HALF_CHEETAH,
         ("speed", "energy"),
         # As much processor time as our ten posteriors learnt one after the other take.
-        BayesianPolicyGradient(
+        _off_policy(
             iterations=170,
             estimator=TwinDelayed(length=2, least_noise=0.2, actor_rate=3e-4),
             action_std=(0.3, 0.1, 0.05),
-            rate=(1.0, 1.0, 0.1),
             kl_weight=1e-6,
             std_bounds=(1e-3, 5e-3),
-            score_every=10,
-            checkpoint_every=20,
         ),
         base=(1.0, 4.7),
     ),

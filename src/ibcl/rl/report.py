@@ -212,60 +212,43 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
 
 def write_tables(recipe: Recipe, results: Sequence[SeedResult], folder: Path) -> None:
     """Write hypervolumes.csv, front.csv (main figure) and curve.csv."""
-    main = next(iter(recipe.combinations))
-    with (folder / "hypervolumes.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            [
-                "seed",
-                "figure",
-                "hypervolume",
-                "expected_utility",
-                "combined",
-                "trained",
-                "steps",
-                "updates",
-                "cpu_seconds",
-                "given_up",
-                "fell",
-            ]
-        )
-        for result in results:
-            for name, tasks in recipe.combinations.items():
-                cost = result.cost(needed_tasks(recipe, tasks))
-                writer.writerow(
-                    [
-                        result.seed,
-                        name,
-                        f"{result.hypervolumes[name]:.1f}",
-                        f"{result.expected_utilities[name]:.1f}",
-                        0 if recipe.sees_the_preference else len(tasks),
-                        _trained(recipe, tasks),
-                        cost.steps,
-                        cost.updates,
-                        f"{cost.cpu_seconds:.1f}",
-                        len(result.given_up),
-                        result.fallen[name],
-                    ]
-                )
-    with (folder / "front.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["seed", *_columns("preference", recipe), *_columns("return", recipe)])
-        for result in results:
-            count = len(result.fronts[main])
-            preferences = even_preferences(count, len(recipe.reference))
-            for weights, returns in zip(preferences, result.fronts[main], strict=True):
-                writer.writerow(
-                    [result.seed, *(f"{v:.4f}" for v in weights), *(f"{v:.1f}" for v in returns)]
-                )
-    with (folder / "curve.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["seed", "task", "iteration", "steps", *_columns("return", recipe)])
-        for result in results:
-            for task in result.tasks:
-                for iteration, taken, *returns in task.curve:
-                    values = [f"{value:.1f}" for value in returns]
-                    writer.writerow([result.seed, task.task, int(iteration), int(taken), *values])
+    found = []
+    for result in results:
+        for name, tasks in recipe.combinations.items():
+            cost = result.cost(needed_tasks(recipe, tasks))
+            figures = (result.hypervolumes[name], result.expected_utilities[name])
+            combined = 0 if recipe.sees_the_preference else len(tasks)
+            spent = (cost.steps, cost.updates, f"{cost.cpu_seconds:.1f}", len(result.given_up))
+            counts = (combined, _trained(recipe, tasks), *spent, result.fallen[name])
+            found.append([result.seed, name, *_rounded(figures), *counts])
+    columns = "seed,figure,hypervolume,expected_utility,combined,trained,steps,updates,cpu_seconds"
+    header = [*columns.split(","), "given_up", "fell"]
+    _write(folder / "hypervolumes.csv", header, found)
+    front = []
+    for result in results:
+        returns = result.fronts[next(iter(recipe.combinations))]
+        preferences = even_preferences(len(returns), len(recipe.reference))
+        for weights, row in zip(preferences, returns, strict=True):
+            front.append([result.seed, *(f"{weight:.4f}" for weight in weights), *_rounded(row)])
+    header = ["seed", *_columns("preference", recipe), *_columns("return", recipe)]
+    _write(folder / "front.csv", header, front)
+    curve = [
+        [result.seed, task.task, int(iteration), int(steps), *_rounded(returns)]
+        for result in results
+        for task in result.tasks
+        for iteration, steps, *returns in task.curve
+    ]
+    header = ["seed", "task", "iteration", "steps", *_columns("return", recipe)]
+    _write(folder / "curve.csv", header, curve)
+
+
+def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def _rounded(values: Sequence[float]) -> list[str]:
+    return [f"{value:.1f}" for value in values]
 
 
 def _columns(name: str, recipe: Recipe) -> list[str]:

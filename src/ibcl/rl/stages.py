@@ -145,16 +145,19 @@ def learnt(
     preference: tuple[float, ...],
     iterations: int,
     prior: str | tuple[str, ...] | None = None,
-    **settings: Any,
+    action_std: tuple[float, ...] = (0.4, 0.2),
+    rate: tuple[float, ...] = (1.0,),
+    **further: Any,
 ) -> Stage:
-    """Return a task learnt alone, with settings of `BayesianPolicyGradient`.
+    """Return a task learnt alone: one row of a recipe, with settings of `BayesianPolicyGradient`.
 
     Examples
     --------
-    >>> learnt("energy", (0.0, 1.0), 60, rate=(1.0, 0.1)).inference.rate
+    >>> learnt("energy", (0.0, 1.0), 60, None, (0.2, 0.03), (1.0, 0.1)).inference.rate
     (1.0, 0.1)
     """
-    return Stage(task, preference, BayesianPolicyGradient(iterations, **settings), prior)
+    inference = BayesianPolicyGradient(iterations, action_std=action_std, rate=rate, **further)
+    return Stage(task, preference, inference, prior)
 
 
 def extremes(objectives: Sequence[str]) -> dict[str, tuple[float, ...]]:
