@@ -102,3 +102,22 @@ def test_of_very_many_samples_evenly_spaced_ones_stand_for_all(monkeypatch):
     torch.testing.assert_close(part.fourier_means, whole.fourier_means, rtol=0, atol=0.1)
     ratio = part.fourier_scatter.dense()[0].trace() / whole.fourier_scatter.dense()[0].trace()
     assert abs(float(ratio) - 1) < 0.05
+
+
+def test_scatters_of_many_rows_in_single_precision_are_those_in_double(monkeypatch):
+    """Directions and diagonal as the eight bits keep them, whichever way they were computed."""
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn(900, COLUMNS, generator=generator) * torch.linspace(0.1, 2, COLUMNS)
+    labels, weights = torch.arange(900) % 2, 0.5 + torch.rand(900, generator=generator)
+    expected = ClassDensities.of(rows, labels, weights, RANKS)
+    for module in ("records", "scatters"):
+        monkeypatch.setattr(f"ibcl.routing.{module}.MANY", 1000)
+    found = ClassDensities.of(rows, labels, weights, RANKS)
+    torch.testing.assert_close(found.means, expected.means, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.fourier_means, expected.fourier_means, rtol=1e-4, atol=1e-5)
+    for name in ("scatters", "fourier_scatter"):
+        mine, theirs = getattr(found, name).dense(), getattr(expected, name).dense()
+        assert float((mine - theirs).norm()) < 0.01 * float(theirs.norm())
+        torch.testing.assert_close(
+            mine.diagonal(dim1=1, dim2=2), theirs.diagonal(dim1=1, dim2=2), rtol=1e-3, atol=1e-3
+        )

@@ -13,6 +13,7 @@ from torch import nn
 
 from ibcl import DenseGaussian, DenseVI, DiagonalGaussian, MeanFieldVI
 from ibcl.gaussians import LowRankGaussian
+from ibcl.inference.sites import SiteProblem
 from ibcl.likelihoods import Bernoulli, Categorical, Normal, Poisson
 from ibcl.networks import FlatNetwork, linear, mlp, random_features
 from ibcl.tasks import TaskData
@@ -140,6 +141,27 @@ def test_random_features_and_a_head_without_bias():
     (posterior,) = infer(head, Normal(1.0), isotropic(3, 1.0), x, y[:, None]).posteriors
     exact = torch.linalg.solve(torch.eye(3) + x.T @ x, x.T @ y)
     torch.testing.assert_close(posterior.mean.float(), exact, rtol=1e-4, atol=1e-5)
+
+
+def test_very_many_samples_are_left_to_single_precision_with_the_same_posterior(monkeypatch):
+    x, y = logistic_data(4000, 5)
+    prior = isotropic(6, 1.0)
+    (expected,) = infer(linear(5), Bernoulli(), prior, x, y, tolerance=1e-8).posteriors
+    monkeypatch.setattr("ibcl.inference.sites.LARGE", 0)
+    monkeypatch.setattr("ibcl.inference.sites._VERY_LARGE", 0)
+    evaluated = []
+    evaluate = SiteProblem.evaluate
+
+    def watched(problem, natural):
+        evaluated.append(problem.dtype)
+        return evaluate(problem, natural)
+
+    monkeypatch.setattr(SiteProblem, "evaluate", watched)
+    (found,) = infer(linear(5), Bernoulli(), prior, x, y).posteriors
+    assert set(evaluated) == {torch.float32}
+    deviations = (found.mean - expected.mean) * expected.precision.diagonal().sqrt()
+    assert float(deviations.abs().max()) < 0.002
+    torch.testing.assert_close(found.precision, expected.precision, rtol=2e-3, atol=0.2)
 
 
 def test_large_problems_start_in_single_precision_and_end_at_the_same_posterior(monkeypatch):

@@ -30,8 +30,9 @@ from ibcl.tasks import TaskData
 
 # Samples that are drawn: so many a parameter of one output, and at least so many.
 _A_PARAMETER, _SMALLEST = 16, 4096
-# How closely each standard deviation's posterior is found.
-_TOLERANCE = 0.01
+# How closely each standard deviation's posterior is found, of few samples and of many. The ELBO is
+# short of its maximum by about half the square of it per parameter.
+_TOLERANCE, _LARGE_TOLERANCE = 0.01, 0.03
 
 
 def best_prior_std(
@@ -132,7 +133,8 @@ class _Problem(NamedTuple):
             # Scales are compared by far more than single precision leaves open.
             dtype=torch.float32 if large else torch.float64,
         )
-        q = solve(problem, _TOLERANCE, max_iterations, begun and prior.plus(begun))
+        tolerance = _LARGE_TOLERANCE if large else _TOLERANCE
+        q = solve(problem, tolerance, max_iterations, begun and prior.plus(begun))
         natural = Natural(q.precision @ q.mean, q.precision)
         return _Fit(q.bound, natural.plus(prior, -1))
 

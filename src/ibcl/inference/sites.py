@@ -15,8 +15,10 @@ Anderson's extrapolation and damped wherever the ELBO would fall. Nothing is sam
 learning rate; for linear-Gaussian models the first step is exact.
 
 Large problems are solved in stages, each of which begins where the one before ended: on a part of
-the samples, on all in single precision, on all in double precision. A problem of fewer samples than
-columns is solved in the span of its features (`_Span`).
+the samples, on all in single precision, on all in double precision. Very large ones, of many
+samples per parameter, are left to single precision where it reached the tolerance: their sums are
+double, so that what products are rounded by averages out. A problem of fewer samples than columns
+is solved in the span of its features (`_Span`).
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ _NEWTON = 0.2
 _SMALLEST_RATE = 0.05
 # Problems above this many multiplications do their first steps in single precision.
 LARGE = 2e7
+# Problems above this many, with so many samples per parameter, are left to single precision.
+_VERY_LARGE, _MANY_A_PARAMETER = 5e8, 16
 # A part of the samples to begin with: so many per parameter and at least so many, where all are so
 # many times as many; and when it is solved well enough.
 _PART_A_PARAMETER, _SMALLEST_PART, _WORTH_A_PART, _PART_TOLERANCE = 8, 2048, 3, 0.3
@@ -161,14 +165,17 @@ def solve(
         return span.lift(solve(span.problem, tolerance, max_iterations, start and span.drop(start)))
     *rough, last = problem.stages(tolerance, begun=start is not None)
     before = None
-    for stage in rough:
+    single = problem.left_to_single_precision
+    for stage, after in pairwise([*rough, last]):
         begin = stage.begin(start, before)
         if begin is not None:
             before = stage.iterate(begin, max_iterations)
             start = before.target
             if stage.share < 1:
-                start = rough[-1].problem.with_best_mean(problem.scaled(start, stage.share))
+                start = after.problem.with_best_mean(problem.scaled(start, stage.share))
                 before = None
+            elif single and before.settled(tolerance):
+                return before.stepped()
     begin = last.begin(start, before)
     if begin is None:
         raise ValueError(problem.why_none())
@@ -186,8 +193,10 @@ class Stage(NamedTuple):
     def begin(self, start: Natural | None, before: Approximation | None) -> Approximation | None:
         """Evaluate the start, the target of an approximation before; or find one, or None."""
         found = None if start is None else self.problem.evaluate(start)
-        # A part is solved roughly, from wherever.
-        return self.problem.start(self.share == 1) if found is None else found.after(before)
+        if found is not None:
+            return found.after(before)
+        # What is solved roughly, or is large, begins wherever it can.
+        return self.problem.start(self.share == 1 and self.problem.dtype == torch.float64)
 
     def iterate(self, current: Approximation, max_iterations: int) -> Approximation:
         """Go on until the next step is within the tolerance."""
@@ -273,6 +282,12 @@ class SiteProblem:
         self.parameters = parameters or len(prior_mean)
         self.history = _history(len(prior_mean))
 
+    @property
+    def left_to_single_precision(self) -> bool:
+        """Whether so many samples say so much of each parameter that single precision is enough."""
+        many = self.samples.size > _MANY_A_PARAMETER * len(self.prior_mean)
+        return many and self.multiplications > _VERY_LARGE
+
     def over(self, samples: Samples, dtype: torch.dtype) -> SiteProblem:
         """Return the problem of other samples in some precision, with the same prior."""
         changed = SiteProblem(
@@ -301,8 +316,10 @@ class SiteProblem:
                         some.size / self.samples.size,
                     )
                 )
-            whole = self.over(self.samples, torch.float32)
-            stages.append(Stage(whole, max(tolerance, _SINGLE_TOLERANCE)))
+            if self.dtype != torch.float32:
+                whole = self.over(self.samples, torch.float32)
+                closely = tolerance if self.left_to_single_precision else _SINGLE_TOLERANCE
+                stages.append(Stage(whole, max(tolerance, closely)))
         return [*stages, Stage(self, tolerance)]
 
     def scaled(self, natural: Natural, share: float) -> Natural:
@@ -409,7 +426,7 @@ class SiteProblem:
         identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
         inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
         outputs_of = self._gaussian_outputs(mean, inverse)
-        covariances = [outputs_of(features, y)[1] for features, y, _ in self._blocks()]
+        covariances = [outputs_of(features, y)[1] for features, y, _ in self._blocks(ones=False)]
 
         def loss_and_gradient(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             theta = mean + inverse.T @ torch.as_tensor(u).to(mean)
@@ -478,7 +495,7 @@ class SiteProblem:
         linear = self.prior_precision @ self.prior_mean
         information = linear.new_zeros(self.outputs, self.columns, self.outputs, self.columns)
         loss = 0.0
-        for features, y, weights in self._blocks():
+        for features, y, weights in self._blocks(ones=self.outputs > 1):
             assert weights is not None
             mean, covariance = outputs_of(features, y)
             expected = self.likelihood.expectations(mean, covariance, y)
@@ -558,23 +575,34 @@ def _panels(columns: int) -> Iterator[tuple[int, int]]:
 
 
 def _add_weighted_gram(gram: Tensor, features: Tensor, weights: Tensor) -> None:
-    """Add the upper panels of Σ_s w_s φ_s φ_sᵀ."""
+    """Add the upper panels of Σ_s w_s φ_s φ_sᵀ, the column of ones given or not."""
+    given = features.shape[1]
     weighted = weights.to(features.dtype)[:, None] * features
-    for begin, end in _panels(features.shape[1]):
-        gram[begin:end, begin:] += features[:, begin:end].T @ weighted[:, begin:]
+    for begin, end in _panels(given):
+        gram[begin:end, begin:given] += features[:, begin:end].T @ weighted[:, begin:]
+    if given < len(gram):
+        gram[:given, given] += weighted.sum(0)
+        gram[given, given] += weights.sum()
 
 
 def _copy_triangle(gram: Tensor) -> None:
-    """Copy the upper panels to the lower ones."""
+    """Copy the upper triangle to the lower one, panel by panel."""
     for begin, end in _panels(len(gram)):
         gram[end:, begin:end] = gram[begin:end, end:].T
+        own = gram[begin:end, begin:end]
+        own.copy_(own.triu() + own.triu(1).T)
 
 
 def _squared_lengths(features: Tensor, whitening: Tensor) -> Tensor:
-    """‖φ_sᵀ U‖² of every row, for an upper triangular U, in double precision."""
+    """‖φ_sᵀ U‖² of every row, for an upper triangular U; the column of ones is given or not."""
+    given = features.shape[1]
     total = features.new_zeros(len(features), dtype=torch.float64)
-    for begin, end in _panels(features.shape[1]):
-        total += (features[:, :end] @ whitening[:end, begin:end]).square().sum(1)
+    for begin, end in _panels(len(whitening)):
+        known = min(end, given)
+        part = features[:, :known] @ whitening[:known, begin:end]
+        if known < end:
+            part += whitening[known, begin:end]
+        total += torch.linalg.vector_norm(part, dim=1).double().square()
     return total
 
 

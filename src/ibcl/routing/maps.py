@@ -43,7 +43,7 @@ def polar(features: Tensor) -> Tensor:
     >>> polar(torch.tensor([[3.0, 4.0]])).round(decimals=3).tolist()
     [[0.6000000238418579, 0.800000011920929, 1.1380000114440918]]
     """
-    length = features.square().sum(1, keepdim=True).sqrt().clamp(min=_SHORTEST)
+    length = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=_SHORTEST)
     return torch.cat([features / length, length.log() / math.sqrt(features.shape[1])], 1)
 
 
@@ -71,4 +71,4 @@ def fourier_frequencies(columns: int) -> Frequencies:
 
 def fourier(directions: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
     """H of φ̂: shape (n, width)."""
-    return math.sqrt(2) * torch.cos(directions @ frequencies + phases)
+    return torch.addmm(phases, directions, frequencies).cos_().mul_(math.sqrt(2))

@@ -16,10 +16,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ibcl.routing.maps import fourier, fourier_frequencies, fourier_width, polar
-from ibcl.routing.scatters import Scatters, scatter_of_matrices, scatter_of_rows
+from ibcl.routing.scatters import MANY, Scatters, scatter_of_matrices, scatter_of_rows
 
 # Samples of a task whose Fourier features are computed.
-_MOST_WAVES = 10_000
+_MOST_WAVES = 5_000
 
 
 class Ranks(NamedTuple):
@@ -102,21 +102,22 @@ class ClassDensities:
         weights
             What each sample counts; 1 without them.
         """
-        features = features.double().cpu()
-        directions = polar(features)
+        # Means are kept in float32 and scatters in eight bits: of many rows that is enough for all.
+        single = features.numel() > MANY
+        directions = polar(features.cpu().to(torch.float32 if single else torch.float64))
         if labels is None:
             labels = torch.zeros(len(features), dtype=torch.int64)
         numbers = labels.long().cpu()
-        share = features.new_ones(len(features)) if weights is None else weights.double().cpu()
+        share = torch.ones(len(features)) if weights is None else weights.cpu()
+        share = share.double()
         classes = torch.unique(numbers)
         counts, means, fourier_means, rows, fourier_rows = [], [], [], [], []
         for number in classes:
             own = torch.nonzero(numbers == number).flatten()
-            weight = share[own]
-            mean = weight @ directions[own] / weight.sum()
-            counts.append(weight.sum())
+            mean, centred = _centred(directions[own], share[own])
+            counts.append(share[own].sum())
             means.append(mean)
-            rows.append(weight.sqrt()[:, None] * (directions[own] - mean))
+            rows.append(centred)
             fourier_mean, centred = _fourier_rows(directions, share, own, len(features))
             fourier_means.append(fourier_mean)
             fourier_rows.append(centred)
@@ -244,6 +245,13 @@ def _fourier_rows(
         number = max(1, round(len(own) * _MOST_WAVES / total))
         kept = own[torch.linspace(0, len(own) - 1, number).round().long()]
     part = weights[kept] * (weights[own].sum() / weights[kept].sum())
-    waves = fourier(directions[kept], *fourier_frequencies(directions.shape[1] - 1))
-    mean = part @ waves / part.sum()
-    return mean, part.sqrt()[:, None] * (waves - mean)
+    frequencies, phases = fourier_frequencies(directions.shape[1] - 1)
+    waves = fourier(directions[kept], frequencies.to(directions), phases.to(directions))
+    return _centred(waves, part)
+
+
+def _centred(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted mean of rows, and √w (row − mean), in place of the rows themselves."""
+    weights = weights.to(rows)[:, None]
+    mean = (rows * weights).sum(0) / weights.sum()
+    return mean, rows.sub_(mean).mul_(weights.sqrt())

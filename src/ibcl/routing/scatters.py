@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from scipy.linalg import eigh
+from scipy.linalg.blas import ssyrk
 from torch import Tensor
 
 # Scatters of so few columns are kept whole: there is nothing to gain.
 SMALL = 64
 _LEVELS = 127
 # Numbers of rows that are multiplied at once, and above which single precision is enough.
-_MANY = 2**21
+MANY = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ def keeps_whole(columns: int, rank: int | None) -> bool:
 
 
 def scatter_of_rows(rows: Sequence[Tensor], rank: int | None) -> Scatters:
-    """Return the scatters of centred rows, each of shape (n, columns) in float64.
+    """Return the scatters of centred rows, each of shape (n, columns), float32 where they are many.
 
     Parameters
     ----------
@@ -118,9 +120,9 @@ def scatter_of_rows(rows: Sequence[Tensor], rank: int | None) -> Scatters:
         How many eigenvectors to keep; None keeps the matrices whole.
     """
     if keeps_whole(rows[0].shape[1], rank):
-        return _whole(torch.stack([z.T @ z for z in rows]))
+        return _whole(torch.stack([gram(z) for z in rows]))
     assert rank is not None
-    return _packed([(_leading(z, rank), z.square().sum(0)) for z in rows])
+    return _packed([_leading(z, rank) for z in rows])
 
 
 def scatter_of_matrices(matrices: Tensor, rank: int | None) -> Scatters:
@@ -142,28 +144,49 @@ def _whole(matrices: Tensor) -> Scatters:
     return Scatters(matrices.float(), empty, empty)
 
 
-def _leading(rows: Tensor, rank: int) -> Tensor:
-    """Return G of at most that rank, whose G Gᵀ has the largest eigenvalues of Zᵀ Z; Z = rows."""
+def _leading(rows: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return G of at most that rank, and the diagonal of Zᵀ Z, whose largest eigenvalues G Gᵀ has.
+
+    Parameters
+    ----------
+    rows
+        Z, centred.
+    """
     count, columns = rows.shape
     if count < columns:
+        rows = rows.double()
         _, vectors = torch.linalg.eigh(rows @ rows.T)
-        kept: Tensor = rows.T @ vectors[:, max(0, count - rank) :]
-        return kept
-    return _largest(_gram(rows), rank)
+        return rows.T @ vectors[:, max(0, count - rank) :], rows.square().sum(0)
+    matrix = gram(rows)
+    if rows.numel() <= MANY:
+        return _largest(matrix, rank), matrix.diagonal()
+    # Eight bits are kept, and single precision leaves far more; the others are not computed.
+    wanted = [max(0, columns - rank), columns - 1]
+    values, vectors = eigh(matrix.float().numpy(), subset_by_index=wanted, check_finite=False)
+    roots = torch.from_numpy(values).double().clamp(min=0).sqrt()
+    return torch.from_numpy(vectors).double() * roots, matrix.diagonal()
 
 
 def _largest(matrix: Tensor, rank: int) -> Tensor:
     return _root(matrix)[:, max(0, len(matrix) - rank) :]
 
 
-def _gram(rows: Tensor) -> Tensor:
-    """Zᵀ Z; of many rows in single precision, which leaves far more than eight bits."""
-    if rows.numel() <= _MANY:
+def gram(rows: Tensor) -> Tensor:
+    """Zᵀ Z in float64; of many rows summed from products of blocks in float32, one triangle of it.
+
+    Examples
+    --------
+    >>> gram(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[10.0, 14.0], [14.0, 20.0]]
+    """
+    if rows.numel() <= MANY:
+        rows = rows.double()
         return rows.T @ rows
-    result = rows.new_zeros(rows.shape[1], rows.shape[1])
-    for part in torch.split(rows.float(), max(1, _MANY // rows.shape[1])):
-        result += part.T @ part
-    return result
+    columns = rows.shape[1]
+    upper = torch.zeros(columns, columns, dtype=torch.float64)
+    for part in torch.split(rows, max(1, MANY // columns)):
+        upper += torch.from_numpy(ssyrk(1.0, part.float().numpy().T))
+    return upper + upper.triu(1).T
 
 
 def _packed(parts: Sequence[tuple[Tensor, Tensor]]) -> Scatters:
