@@ -389,7 +389,7 @@ class IBCL:
         result = infer(state, priors, data, name, validation, chained, progress, noise)
         result = as_kept(state, result, priors)
         brought = (
-            fit_expert(state, priors, data, name, noise)
+            fit_expert(state, priors, data, name, result, noise)
             if expert is None
             else {ExpertPart.kind: expert}
         )
@@ -560,7 +560,7 @@ class IBCL:
                 noise=noise,
             )
             moments = moments_of(state, data, result)
-            own = fit_expert(state, priors, data, record.name, noise)
+            own = fit_expert(state, priors, data, record.name, result, noise)
             found = {**parts_of(state, data, result), **own}
             return self._replace(anew, result, moments, found, aside)
 

@@ -17,7 +17,14 @@ from torch import Tensor
 from ibcl.conformal import Calibration, held_out
 from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
 from ibcl.depths import choose_depths
-from ibcl.experts import Auto, ExpertPart, columns_read, posterior_share
+from ibcl.experts import (
+    Auto,
+    ExpertPart,
+    columns_read,
+    has_leave_one_out,
+    leave_one_out,
+    posterior_share,
+)
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
 from ibcl.knowledge import KnowledgeBase, Part, Parts
@@ -244,7 +251,7 @@ def _rule_and_labels(state: State, data: TaskData) -> tuple[PoolingRule, Tensor 
 
 
 # Rows below which a task's held-out part says too little to share by.
-_FEWEST_TO_SHARE = 40
+_FEWEST_TO_SHARE = 100
 # Of an expert; below it the head answers alone.
 _SMALLEST_SHARE = 0.02
 
@@ -254,14 +261,15 @@ def fit_expert(
     priors: Sequence[Gaussian],
     data: TaskData,
     task: str,
+    result: InferenceResult,
     noise: float | None = None,
 ) -> dict[str, Part]:
     """Fit the expert of a task, where it is to have one; a task of one class has its head.
 
     Parameters
     ----------
-    priors
-        What the task's head is learnt from.
+    priors, result
+        What the task's head was learnt from, and what was learnt.
     noise
         Of the task's own likelihood, where it is a regression's.
     """
@@ -281,7 +289,7 @@ def fit_expert(
     columns = columns_read(state.network, data.x)
     share = 1.0
     if isinstance(expert, Auto):
-        share = _share(expert, state, priors, data, task, classes, columns, noise)
+        share = _share(expert, state, priors, data, task, result, classes, columns, noise)
         if share < _SMALLEST_SHARE:
             return {}
     fitted = expert.fit_on(state.network, _inputs(data, columns), classes, seed)
@@ -298,23 +306,34 @@ def _share(
     priors: Sequence[Gaussian],
     data: TaskData,
     task: str,
+    result: InferenceResult,
     classes: int | None,
     columns: int,
     noise: float | None,
 ) -> float:
-    """Return how much of a task's answer is the expert's, by rows that neither has learnt."""
+    """Return how much of a task's answer is the expert's, by rows that neither has learnt.
+
+    Of most heads it is known without learning them again what they would answer to a row that
+    they had not learnt.
+    """
     if data.size < _FEWEST_TO_SHARE:
         return 0.0
     seed = int(state.settings.seed)
+    parts = held_out(data.size, auto.held_out, abs(seed) % 2**32)
     learnt, kept = (
         TaskData(data.x[rows], data.y[rows], None if data.weights is None else data.weights[rows])
-        for rows in held_out(data.size, auto.held_out, abs(seed) % 2**32)
+        for rows in parts
     )
     if classes is not None and len(torch.unique(learnt.y)) < 2:
         return 0.0
     answers = auto.trial(_inputs(learnt, columns), classes, seed, _inputs(kept, columns).x)
-    head = _head_answers(state, priors, learnt, task, noise, kept.x)
-    share = posterior_share(state.likelihood_of_noise(noise), answers, head, kept)
+    likelihood, network = state.likelihood_of_noise(noise), state.network.head
+    if has_leave_one_out(network, likelihood) and len(result.posteriors) == 1:
+        every = leave_one_out(network, likelihood, result.posteriors[0], data)
+        head = every[torch.as_tensor(parts[1], device=every.device)]
+    else:
+        head = _head_answers(state, priors, learnt, task, noise, kept.x)
+    share = posterior_share(likelihood, answers, head, kept)
     log.info("share of boosting in %s: %.2f", task, share)
     return share
 

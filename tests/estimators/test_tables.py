@@ -73,9 +73,12 @@ def test_the_learner_behind_it_predicts_the_same_from_a_frame_in_any_order(class
         np.testing.assert_array_equal(other.predict(shuffled), labels)
 
 
-def test_a_preference_for_one_call_leaves_the_estimators_own(classifier):
+def test_a_preference_for_one_call_leaves_the_estimators_own():
     frame, _ = people(3)
-    estimator = pickle.loads(pickle.dumps(classifier)).set_preference("north")
+    estimator = ibcl.IBCLClassifier(width=32).partial_fit(*people(0), task="north")
+    other_people, likes = people(1)
+    estimator.partial_fit(other_people, np.where(likes == "tea", "coffee", "tea"), task="south")
+    estimator = pickle.loads(pickle.dumps(estimator)).set_preference("north")
     own = estimator.predict_proba(frame)
     other = estimator.predict_proba(frame, preference="south")
     assert abs(own - other).max() > 0.01
@@ -232,3 +235,21 @@ def test_many_preferences_answer_in_the_units_of_the_targets():
     found = fitted.learner_.predict_many(frame, matrix)
     expected = [fitted.predict(frame, preference=w) for w in matrix]
     np.testing.assert_allclose(found[:, :, 0], expected, rtol=1e-5)
+
+
+def test_few_rows_gain_by_a_task_of_the_same_law_and_lose_nothing_by_the_opposite():
+    rows, labels = people(0, 40)
+    alike = ibcl.IBCLClassifier("linear").partial_fit(rows, labels, task="north")
+    apart = ibcl.IBCLClassifier("linear").partial_fit(rows, labels, task="north")
+    alone = ibcl.IBCLClassifier("linear").partial_fit(rows, labels, task="north")
+    more, same = people(1, 400)
+    alike.partial_fit(more, same, task="south")
+    apart.partial_fit(more, np.where(same == "tea", "coffee", "tea"), task="south")
+    test, truth = people(2, 1000)
+
+    def loss(estimator):
+        chances = np.asarray(estimator.predict_proba(test, preference="north"))
+        return -np.log(chances[np.arange(len(test)), (truth == "tea").astype(int)]).mean()
+
+    assert loss(alike) < 0.8 * loss(alone)
+    assert loss(apart) < 1.1 * loss(alone)

@@ -251,6 +251,7 @@ def _create(
         outputs_for,
         readable_by_experts,
         scales,
+        table_pooling,
         usable_columns,
     )
 
@@ -297,11 +298,14 @@ def _create(
         hidden=given.get("hidden"),
         seed=seed,
     )
+    pooling = given.get("pooling")
+    if pooling is None:
+        pooling = table_pooling(network, schema.width, outputs)
     learner = ibcl.IBCL(
         network,
         priors=given.get("priors"),
         inference=_inference(given, network),
-        pooling=given.get("pooling"),
+        pooling=pooling,
         d=given.get("d"),
         distance=given.get("distance", "rms"),
         alpha=given.get("alpha", 0.01),

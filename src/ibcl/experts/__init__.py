@@ -10,6 +10,7 @@ merged with it. The gate, preferences, novelty, prediction sets and the service 
 """
 
 from ibcl.experts.expert import EXPERTS, Auto, Expert, Fitted, as_expert, expert_of
+from ibcl.experts.leave_one_out import has_leave_one_out, leave_one_out
 from ibcl.experts.part import ExpertPart, columns_read, task_experts
 from ibcl.experts.share import posterior_share
 
@@ -22,6 +23,8 @@ __all__ = [
     "as_expert",
     "columns_read",
     "expert_of",
+    "has_leave_one_out",
+    "leave_one_out",
     "posterior_share",
     "task_experts",
 ]

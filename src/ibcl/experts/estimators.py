@@ -67,6 +67,10 @@ class Estimator(Expert):
             kind, said = type(self.estimator).__name__, str(error).rstrip(".")
             raise ValueError(f"{kind} cannot be kept: {said}.") from None
 
+    def fit_known(self, data: TaskData, classes: int | None, seed: int) -> FittedEstimator:
+        """Fit a clone of a kind that is known to be read back, so that none is written yet."""
+        return FittedEstimator.of(self._fitted(data, classes, seed), classes or 0)
+
     def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
         """Answer without being kept, and so without being written."""
         return _answers(self._fitted(data, classes, seed), classes or 0, x)
@@ -128,7 +132,19 @@ class FittedEstimator(Fitted):
     name: ClassVar[str] = Estimator.name
 
     def __init__(self, data: bytes) -> None:
-        self.data = bytes(data)
+        self.__dict__["data"] = bytes(data)
+
+    @classmethod
+    def of(cls, estimator: Any, classes: int) -> Self:
+        """Return a fitted estimator that becomes bytes when they are asked for."""
+        found = cls.__new__(cls)
+        found.__dict__.update(estimator=estimator, classes=classes)
+        return found
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes."""
+        return self.classes.to_bytes(4, "little") + write_estimator(self.estimator)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"data": self.data}
@@ -142,7 +158,7 @@ class FittedEstimator(Fitted):
             raise ValueError(f"the estimator has no method {wanted}")
         return found
 
-    @property
+    @cached_property
     def classes(self) -> int:
         """How many classes all tasks have; 0 for values."""
         return int.from_bytes(self.data[:4], "little")

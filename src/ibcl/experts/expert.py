@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
+
+if TYPE_CHECKING:
+    from ibcl.experts.estimators import Estimator
 
 EXPERTS: dict[str, str] = {
     "auto": "ibcl.experts.expert:Auto",
@@ -115,7 +118,7 @@ class Auto(Expert):
 
     def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
         """Fit boosting."""
-        return _boosting(classes).fit(data, classes, seed)
+        return _boosting(classes).fit_known(data, classes, seed)
 
     def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
         """Answer with boosting that is not kept."""
@@ -138,11 +141,13 @@ class Auto(Expert):
         raise ValueError(f"these {len(data)} bytes are of no expert: an automatic one keeps none")
 
 
-def _boosting(classes: int | None) -> Expert:
+def _boosting(classes: int | None) -> Estimator:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+    from ibcl.experts.estimators import Estimator
+
     kind = HistGradientBoostingRegressor if classes is None else HistGradientBoostingClassifier
-    return as_expert(kind())
+    return Estimator(kind())
 
 
 def expert_of(name: str) -> type[Expert]:

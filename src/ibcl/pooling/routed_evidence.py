@@ -37,6 +37,7 @@ from ibcl.knowledge import KnowledgeBase, Parts, register_part
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.barycentre import WassersteinPooling
+from ibcl.pooling.power_prior import borrowed, borrows
 from ibcl.pooling.rule import PoolingRule, split_weights
 from ibcl.predictive import CredalSet, Predictive
 from ibcl.routing import (
@@ -89,6 +90,9 @@ class RoutedEvidence(PoolingRule):
     memory
         What is kept of a task: ``"compact"``, low ranks in eight bits; ``"exact"``, whole
         covariances; or a number of bytes per task, for the largest ranks that fit.
+    borrow
+        Whether a task's head borrows from the others, as far as its own evidence says that they
+        are alike (`ibcl.pooling.power_prior`).
 
     Examples
     --------
@@ -101,6 +105,7 @@ class RoutedEvidence(PoolingRule):
     contamination: float = 1e-3
     memory: str | int = COMPACT
     tolerance: float = 0.01
+    borrow: bool = False
 
     name: ClassVar[str] = "routed"
     independent: ClassVar[bool] = True
@@ -131,8 +136,16 @@ class RoutedEvidence(PoolingRule):
         """Return the joint distribution of the posteriors that the preference gives any weight."""
         preference = weights.sum(-1)
         active = torch.nonzero(preference > 0).flatten().tolist()
-        heads = [self._posterior(knowledge, weights, task) for task in active]
+        if self.borrows(knowledge):
+            every = borrowed(knowledge)
+            heads = [every[task].posterior for task in active]
+        else:
+            heads = [self._posterior(knowledge, weights, task) for task in active]
         return heads[0] if len(heads) == 1 else IndependentGaussian(heads)
+
+    def borrows(self, knowledge: KnowledgeBase) -> bool:
+        """Whether heads borrow from each other: where that is asked for, and can be done."""
+        return self.borrow and borrows(knowledge)
 
     def _posterior(self, knowledge: KnowledgeBase, weights: Tensor, task: int) -> Gaussian:
         """Return a task's own posterior: of several extremes, their barycentre."""
@@ -144,9 +157,15 @@ class RoutedEvidence(PoolingRule):
 
     def means(self, knowledge: KnowledgeBase, weights: Tensor) -> Tensor:
         """Return the parameters of all tasks' heads, one after another: shape (n, tasks · D)."""
+        return self.head_means(knowledge).flatten().expand(len(weights), -1)
+
+    def head_means(self, knowledge: KnowledgeBase) -> Tensor:
+        """Return the means of all tasks' heads, shape (tasks, D)."""
+        if self.borrows(knowledge):
+            means = [each.posterior.mean for each in borrowed(knowledge)]
+            return torch.stack(means).to(knowledge.stacked_means.dtype)
         tasks = torch.eye(len(knowledge.tasks), dtype=torch.float64)
-        heads = _VERTEX.means(knowledge, split_weights(knowledge, tasks))
-        return heads.flatten().expand(len(weights), -1)
+        return _VERTEX.means(knowledge, split_weights(knowledge, tasks))
 
     def predictives(
         self, knowledge: KnowledgeBase, network: FlatNetwork, likelihood: Likelihood
@@ -281,7 +300,12 @@ class RoutedEvidencePredictives(GatedPredictives):
             weights[active].double() / preference[active].double()[:, None]
         )
         credal = CredalSet(partial(self.rule.pool, self.knowledge, weights), self._extremes)
-        heads = _VERTEX.means(self.knowledge, alone)
+        # With several priors, weights say how much each of a task's posteriors counts.
+        heads = (
+            self.heads[active.to(self.heads.device)]
+            if self.rule.borrows(self.knowledge)
+            else _VERTEX.means(self.knowledge, alone)
+        )
         return RoutedExperts(
             self.network,
             self.likelihood,
@@ -350,6 +374,5 @@ class RoutedEvidencePredictives(GatedPredictives):
 
     @cached_property
     def heads(self) -> Tensor:
-        """Means of every task's own posterior, shape (tasks, D)."""
-        vertices = torch.eye(len(self.knowledge.tasks), dtype=torch.float64)
-        return _VERTEX.means(self.knowledge, self.split(vertices))
+        """Means of every task's head, shape (tasks, D)."""
+        return self.rule.head_means(self.knowledge)

@@ -38,6 +38,7 @@ from ibcl.tabular import (
     outputs_for,
     readable_by_experts,
     scales,
+    table_pooling,
     usable_columns,
 )
 
@@ -217,11 +218,14 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         )
         outputs = outputs_for(None if schema.classes is None else len(schema.classes))
         network = make_head(choice.name, schema.width, outputs, seed=seed, **sizes)
+        pooling = self.pooling
+        if pooling is None:
+            pooling = table_pooling(network, schema.width, outputs)
         return IBCL(
             network,
             self.priors,
             self.inference,
-            self.pooling,
+            pooling,
             self.d,
             self.alpha,
             seed,

@@ -38,7 +38,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         Random features or hidden units. With more than two classes fewer random features are used
         if all classes' parameters would be more than 1,500.
     priors, inference, pooling, independent, d
-        As in `ibcl.IBCL`; where None the best for the network, chosen on the first task.
+        As in `ibcl.IBCL`; where None the best for the network, chosen on the first task. Heads
+        borrow from the tasks that are like their own: see `ibcl.tabular.table_pooling`.
     preference
         Weights of the tasks, as in `ibcl.Preference.parse`; None weighs all tasks learnt equally.
     alpha, calibration, calibration_rows

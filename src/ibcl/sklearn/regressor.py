@@ -43,7 +43,8 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         Standard deviation of the targets around the model, in units of y; where None the one that
         maximises the first task's marginal likelihood.
     priors, inference, pooling, independent, d
-        As in `ibcl.IBCL`; where None the best for the network, chosen on the first task.
+        As in `ibcl.IBCL`; where None the best for the network, chosen on the first task. Heads
+        borrow from the tasks that are like their own: see `ibcl.tabular.table_pooling`.
     preference
         Weights of the tasks, as in `ibcl.Preference.parse`; None weighs all tasks learnt equally.
     alpha, calibration, calibration_rows

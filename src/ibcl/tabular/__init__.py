@@ -20,6 +20,7 @@ from ibcl.tabular.heads import (
     make_head,
     outputs_for,
     readable_by_experts,
+    table_pooling,
 )
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
 from ibcl.tabular.selection import usable_columns
@@ -56,6 +57,7 @@ __all__ = [
     "readable_by_experts",
     "sample_weights",
     "scales",
+    "table_pooling",
     "text_of",
     "usable_columns",
     "value_likelihood",

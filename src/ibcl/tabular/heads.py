@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import signature
 
 from ibcl import networks
+from ibcl.pooling import RoutedEvidence
 
 DEFAULT_HEAD = "random_features"
 DEFAULT_WIDTH = 256
@@ -76,6 +77,33 @@ def make_head(
     if "seed" in taken:
         settings["seed"] = seed
     return networks.BUILDERS[name](inputs=inputs, outputs=outputs, **settings)
+
+
+def table_pooling(
+    network: networks.SpecifiedNetwork, inputs: int, outputs: int
+) -> RoutedEvidence | None:
+    """Return the pooling rule behind a table where nobody names one; None for the usual.
+
+    Tasks of a table are mostly alike, so that heads borrow from each other. They answer alone, but
+    for tables too wide for random features beside the columns: there, densities of the classes
+    stand beside the heads, as they do for features of a backbone.
+
+    Parameters
+    ----------
+    inputs, outputs : of the network.
+
+    Examples
+    --------
+    >>> table_pooling(make_head("linear", 4, 1), 4, 1).settings()
+    {'head_share': 1.0, 'borrow': True}
+    >>> table_pooling(make_head("mlp", 4, 1), 4, 1) is None
+    True
+    """
+    if network.specification["kind"] not in ("linear", DEFAULT_HEAD):
+        return None
+    wide = reads_only_random(inputs, outputs)
+    rule = RoutedEvidence(head_share=None if wide else 1.0, borrow=True)
+    return rule if rule.fits(networks.FlatNetwork(network).columns or inputs) else None
 
 
 def reads_only_random(inputs: int, outputs: int) -> bool:
