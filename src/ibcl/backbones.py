@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
@@ -44,6 +45,9 @@ _ROWS = 256
 NO_TOKEN = -1.0
 # The last column behind tokens and their state; no token is as small.
 _STATE_BEFORE = -2.0
+# Hooks belong to a module, not to a pass through it: with two passes at once, one would read what
+# the other computes.
+ONE_PASS = threading.RLock()
 
 
 def token_ids(tokens: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -272,18 +276,24 @@ class FrozenBackbone(nn.Module):
     def _reading(self, layers: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Collect what layers return while the backbone runs."""
         read: dict[str, Any] = {}
+        if not layers:
+            yield read
+            return
 
         def keep(name: str) -> Any:
             return lambda _module, _inputs, output: read.__setitem__(name, output)
 
-        hooks = [
-            self.backbone.get_submodule(name).register_forward_hook(keep(name)) for name in layers
-        ]
-        try:
-            yield read
-        finally:
-            for hook in hooks:
-                hook.remove()
+        modules = [self.backbone.get_submodule(name) for name in layers]
+        with ONE_PASS:
+            hooks = [
+                module.register_forward_hook(keep(name))
+                for name, module in zip(layers, modules, strict=True)
+            ]
+            try:
+                yield read
+            finally:
+                for hook in hooks:
+                    hook.remove()
 
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """One row per sample of (n, columns), (n, tokens, columns) or (n, columns, height, ...)."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ibcl.backbones import FrozenBackbone, as_tensor
+from ibcl.backbones import ONE_PASS, FrozenBackbone, as_tensor
 from ibcl.depths import blocks
 
 # Of the trial: rows, tokens, and how far two passes may differ, as part of the largest number.
@@ -98,21 +98,16 @@ def within(name: str, some: Sequence[str]) -> bool:
 
 @contextmanager
 def resuming(backbone: nn.Module, names: Sequence[str], state: Tensor) -> Iterator[None]:
-    """Let blocks return a state in place of what they would compute.
-
-    Parameters
-    ----------
-    backbone
-        Its structure is nobody else's while this lasts.
-    """
+    """Let blocks return a state in place of what they would compute, for one pass at a time."""
     modules = [backbone.get_submodule(name) for name in names]
-    for module in modules:
-        vars(module)["forward"] = lambda *_given, **_options: state
-    try:
-        yield
-    finally:
+    with ONE_PASS:
         for module in modules:
-            del vars(module)["forward"]
+            vars(module)["forward"] = lambda *_given, **_options: state
+        try:
+            yield
+        finally:
+            for module in modules:
+                del vars(module)["forward"]
 
 
 def with_state(frozen: FrozenBackbone, adapted: Collection[str]) -> FrozenBackbone | None:
