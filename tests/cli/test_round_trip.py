@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from weather_tables import weather
 
 import ibcl as library
 
@@ -48,15 +49,22 @@ def test_learning_is_what_the_library_does_on_scaled_columns(sun, knowledge_base
     assert np.allclose(ours.mean, learner.knowledge.extremes("sun")[0].mean, atol=1e-6)
 
 
-def test_boosting_beside_heads_goes_through_every_command(succeed, refuse, sun, rain):
+def test_boosting_beside_heads_goes_through_every_command(succeed, refuse, tmp_path):
     pytest.importorskip("skops")
+    # A product of signs: nothing for a linear head, so that held-out rows leave it to the trees.
+    sun, rain = tmp_path / "sun.csv", tmp_path / "rain.csv"
+    for path, sign in ((sun, 1), (rain, -1)):
+        frame = weather(path.stem, 400)
+        product = sign * frame["a"] * (frame["b"] - 5)
+        frame.assign(verdict=np.where(product > 0, "good", "bad")).to_csv(path, index=False)
     learn = ("learn", "kb", sun, rain, "--label", "verdict", "--network", "linear")
     succeed(*learn, "--expert", "auto", "--calibration", "0.25")
     assert "must be auto" in refuse("learn", "kb2", sun, "--label", "verdict", "--expert", "trees")
     assert succeed("show", "kb")["settings"]["expert"] == "auto"
     half = ("--preference", "sun=0.5,rain=0.5")
-    scored = succeed("score", "kb", sun, "--label", "verdict", *half)["scores"][0]
-    assert scored["accuracy"] > 0.6
+    wish = ("--preference", "sun=1,rain=0")
+    scored = succeed("score", "kb", sun, "--label", "verdict", *wish)["scores"][0]
+    assert scored["accuracy"] > 0.8
     model = library.load("kb").model({"sun": 0.5, "rain": 0.5})
     rows = succeed("predict", "kb", sun, *half, "--sets", "0.9")["predictions"]
     expected = model.predict(pd.read_csv(sun)[["a", "b", "c"]])
@@ -67,6 +75,17 @@ def test_boosting_beside_heads_goes_through_every_command(succeed, refuse, sun, 
     succeed("learn", "other", rain, "--label", "verdict", "--task", "hail", "--like", "kb")
     assert succeed("merge", "kb", "other", "both")["tasks"] == ["sun", "rain", "hail"]
     assert succeed("forget", "both", "sun")["tasks"] == ["rain", "hail"]
+
+
+def test_where_heads_are_enough_auto_keeps_no_trees(succeed, sun, rain):
+    pytest.importorskip("skops")
+    learn = ("learn", "kb", sun, rain, "--label", "verdict", "--network", "linear")
+    succeed(*learn, "--expert", "auto")
+    half = ("--preference", "sun=0.5,rain=0.5")
+    succeed("generate", "kb", *half, "--output", "m.safetensors")
+    frame = pd.read_csv(sun)[["a", "b", "c"]]
+    answers = [library.load_model("m.safetensors"), library.load("kb").model([0.5, 0.5])]
+    assert answers[0].predict(frame).tolist() == answers[1].predict(frame).tolist()
 
 
 def test_show_lists_tasks_and_settings(succeed, ibcl, knowledge_base):
