@@ -61,6 +61,18 @@ class NumberReader(Protocol):
         """From float64 rows, NaN where missing, to inputs; None where rows hold more."""
 
 
+def same_encoder(a: Encoder | None, b: Encoder | None) -> bool:
+    """Whether two learners' encoders read inputs and classes alike.
+
+    Examples
+    --------
+    >>> same_encoder(None, None)
+    True
+    """
+    ours, theirs = (None if each is None else each.description() for each in (a, b))
+    return bool(ours == theirs)
+
+
 def encoder_of(kind: str, description: Any) -> Encoder:
     """Return the encoder of a kind from its description.
 

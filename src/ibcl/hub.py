@@ -28,10 +28,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from ibcl.cards import LICENCE
+from ibcl.cards import LICENCE, knowledge_card
 from ibcl.encoding import Encoder
 from ibcl.errors import StoreError
 from ibcl.files import path_text, write_atomically
+from ibcl.state import State
 
 KNOWLEDGE, MODEL = "knowledge", "model.safetensors"
 CARD, CONFIG = "README.md", "config.json"
@@ -95,6 +96,19 @@ def pipeline(encoder: Encoder | None, classification: bool) -> str | None:
     if encoder is None or encoder.kind != "tabular":
         return None
     return "tabular-classification" if classification else "tabular-regression"
+
+
+def about_knowledge(state: State, metadata: Mapping[str, Any]) -> About:
+    """Say what a learner knows, in a folder that it is saved to."""
+    config = {
+        "tasks": list(state.tasks),
+        "likelihood": state.likelihood.name if state.learnt else None,
+        "pooling": None if state.rule is None else state.rule.name,
+        "network": state.network.specification,
+    }
+    does = pipeline(state.encoder, state.learnt and state.likelihood.classification)
+    card = knowledge_card(state, metadata)
+    return About("knowledge base", config, card, metadata, does)
 
 
 def write(about: About, folder: str | PathLike[str], save: Callable[[Path], None]) -> None:

@@ -7,74 +7,40 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ibcl import cards, hub, store
-from ibcl.conformal import Calibration, CalibrationRows, Guarantee
+from ibcl import answering, cards, hub, revising, store
+from ibcl.answering import ModelBlock
+from ibcl.conformal import CalibrationRows, Guarantee
 from ibcl.coverage import Coverage
 from ibcl.deprecation import independent_from
 from ibcl.encoding import Encoder
 from ibcl.errors import StoreError
-from ibcl.experts import ExpertPart, as_expert
+from ibcl.experts import as_expert
 from ibcl.files import path_text
 from ibcl.gaussians import Gaussian
 from ibcl.growth import grown_for
-from ibcl.inference import Inference, InferenceResult, MeanFieldVI, Progress
-from ibcl.knowledge import (
-    KnowledgeBase,
-    Parts,
-    TaskRecord,
-    adopted,
-    forget,
-    replace_task,
-    same_gaussians,
-    scaled,
-)
-from ibcl.learning import (
-    as_kept,
-    calibrated,
-    choose,
-    empty_knowledge,
-    fit_expert,
-    infer,
-    moments_of,
-    parts_of,
-    prepare,
-    read,
-    set_aside,
-)
-from ibcl.likelihoods import LIKELIHOODS, Likelihood
+from ibcl.inference import Inference, MeanFieldVI, Progress
+from ibcl.knowledge import KnowledgeBase, TaskRecord, forget
+from ibcl.learning import initial_state
+from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
 from ibcl.names import printable
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import PoolingRule, pooling_rule, split_weights, with_memory
-from ibcl.preference import (
-    InferredPreference,
-    Preference,
-    infer_proportions,
-    preference_matrix,
-)
-from ibcl.routing import Moments
+from ibcl.pooling import PoolingRule, with_memory
+from ibcl.preference import InferredPreference, Preference, preference_matrix
+from ibcl.revising import Revised
 from ibcl.settings import Settings, check_setting
 from ibcl.state import State
-from ibcl.tasks import TaskData
 
 log = logging.getLogger("ibcl")
-
-
-class ModelBlock(NamedTuple):
-    """Mean models of a block of preferences, row by row."""
-
-    preferences: NDArray[np.float64]
-    thetas: Tensor
 
 
 class IBCL:
@@ -176,10 +142,6 @@ class IBCL:
         device: str | torch.device | None = None,
         continual: bool | None = None,
     ) -> None:
-        if encoder is not None and not isinstance(encoder, Encoder):
-            raise ValueError(
-                f"encoder must be one such as ibcl.tabular.Schema, not {type(encoder).__name__}."
-            )
         independent = independent_from(continual, independent)
         check_setting(Settings, "memory", memory)
         if memory is not None:
@@ -200,17 +162,7 @@ class IBCL:
             distance=distance,
             expert=None if expert is None else as_expert(expert),
         )
-        if pooling is not None:
-            pooling_rule(pooling)
-        named = isinstance(likelihood, str) and (likelihood == "auto" or likelihood in LIKELIHOODS)
-        if not named and not isinstance(likelihood, Likelihood):
-            raise ValueError(
-                f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
-            )
-        if given.expert is not None and isinstance(network, nn.Module):
-            network = given.expert.network(network)
-        flat = FlatNetwork(network, device)
-        self._begin(State(flat, empty_knowledge(given, flat), given, encoder=encoder))
+        self._begin(initial_state(network, given, encoder, device))
         if autosave is not None:
             self.autosave = Path(path_text(autosave))
             self._check_autosave()
@@ -355,57 +307,12 @@ class IBCL:
             What each sample counts for: 2 is the same sample twice.
         """
         with self._writing:
-            name = self._next_name() if task is None else task
+            name = revising.next_name(self.tasks) if task is None else task
             self.knowledge.check_new(name)
             self._check_autosave()
-            before = grown_for(self._state, x, y)
-            state, data = prepare(before, x, y, name, sample_weight)
-            data, held = set_aside(state, data)
-            return self._add(state, data, name, held, None, validation, progress)
-
-    def _add(
-        self,
-        state: State,
-        data: TaskData,
-        name: str,
-        held: TaskData | None,
-        expert: ExpertPart | None = None,
-        validation: Any = None,
-        progress: Callable[[Progress], Any] | None = None,
-    ) -> TaskRecord:
-        """Learn a task from data that are ready, and make it known.
-
-        Parameters
-        ----------
-        held
-            Rows to calibrate it with.
-        expert
-            What answers for it; fitted on its data, where that is asked for, without one.
-        """
-        knowledge = copy.copy(state.knowledge)
-        chained = not knowledge.independent and bool(knowledge.records)
-        scale, noise = choose(state, data, chained)
-        priors = knowledge.next_priors(scale)
-        result = infer(state, priors, data, name, validation, chained, progress, noise)
-        result = as_kept(state, result, priors)
-        brought = (
-            fit_expert(state, priors, data, name, result, noise)
-            if expert is None
-            else {ExpertPart.kind: expert}
-        )
-        record = knowledge.add(
-            name,
-            result.posteriors,
-            samples=data.size,
-            updates=result.updates,
-            moments=moments_of(state, data, result),
-            parts={**parts_of(state, data, result), **brought},
-            scale=scale,
-            noise=noise,
-        )
-        self._publish(calibrated(replace(state, knowledge=knowledge), name, held))
-        _log_learnt(record)
-        return record
+            return self._publish_task(
+                revising.learn(self._state, x, y, name, validation, progress, sample_weight)
+            )
 
     def add_adapter(
         self, task: str, folder: str | PathLike[str], moments_from: Any, y: Any = None
@@ -426,18 +333,12 @@ class IBCL:
         y
             Their labels, where known.
         """
-        from ibcl.adapters import bringing
-
         with self._writing:
             self.knowledge.check_new(task)
             self._check_autosave()
-            adapter, labels = bringing(self._state, folder, moments_from)
-            known = labels if y is None else y
-            state, data = prepare(self._state, moments_from, known, task)
-            held = None
-            if y is not None:
-                data, held = set_aside(state, data)
-            return self._add(state, data, task, held, ExpertPart(adapter, None))
+            return self._publish_task(
+                revising.add_adapter(self._state, task, folder, moments_from, y)
+            )
 
     def export_adapter(
         self,
@@ -498,29 +399,10 @@ class IBCL:
         """
         with self._writing:
             name = self.tasks[-1] if task is None and self.tasks else str(task)
-            before = self.knowledge.record(name)
-            number = self.tasks.index(name)
-            if ExpertPart.kind in self.knowledge.parts[number]:
-                raise ValueError(
-                    f"Task {name!r} has an expert, which cannot take further batches; learn all "
-                    "its rows anew with replace."
-                )
-            state, data = prepare(self._state, x, y, name, sample_weight)
-            known = self.knowledge.parts[number].get(Calibration.kind)
-            earlier = known if isinstance(known, Calibration) else None
-            data, aside = set_aside(state, data, earlier)
-            priors = self.knowledge.extremes(name)
-            result = infer(state, priors, data, name, None, True, progress, before.noise)
-            result = as_kept(state, result, self._priors_of(name))
-            kept, held = self.knowledge.moments[number], self.knowledge.parts[number]
-            record = replace(
-                before,
-                samples=before.samples + data.size,
-                updates=before.updates + result.updates,
+            self._check_autosave()
+            return self._publish_task(
+                revising.extend(self._state, x, y, name, progress, sample_weight)
             )
-            moments = None if kept is None else moments_of(state, data, result, kept)
-            found = parts_of(state, data, result, held)
-            return self._replace(record, result, moments, found, aside, earlier)
 
     def replace(
         self,
@@ -542,66 +424,10 @@ class IBCL:
         if task is None:
             raise ValueError("Say with task= which task to learn anew.")
         with self._writing:
-            record = self.knowledge.record(str(task))
-            state, data = prepare(self._state, x, y, record.name, sample_weight)
-            data, aside = set_aside(state, data)
-            chained = any(prior is not None for prior in record.priors)
-            scale, noise = choose(state, data, chained)
-            priors = self._priors_of(record.name)
-            if not chained:
-                priors = tuple(scaled(prior, scale) for prior in self.knowledge.priors)
-            result = infer(state, priors, data, record.name, validation, chained, progress, noise)
-            result = as_kept(state, result, priors)
-            anew = replace(
-                record,
-                samples=data.size,
-                updates=result.updates,
-                scale=scale,
-                noise=noise,
+            self._check_autosave()
+            return self._publish_task(
+                revising.relearn(self._state, x, y, str(task), validation, progress, sample_weight)
             )
-            moments = moments_of(state, data, result)
-            own = fit_expert(state, priors, data, record.name, result, noise)
-            found = {**parts_of(state, data, result), **own}
-            return self._replace(anew, result, moments, found, aside)
-
-    def _priors_of(self, task: str) -> tuple[Gaussian, ...]:
-        """Return the priors that a task was learnt from."""
-        known = self.knowledge
-        return tuple(known.prior_of(task, index) for index in range(len(known.priors)))
-
-    def _replace(
-        self,
-        record: TaskRecord,
-        result: InferenceResult,
-        moments: Moments | None,
-        parts: Parts,
-        held: TaskData | None,
-        earlier: Calibration | None = None,
-    ) -> TaskRecord:
-        """Put what was learnt in the place of what the task of this record was.
-
-        Parameters
-        ----------
-        held, earlier
-            Rows to calibrate with, and what earlier batches are calibrated with.
-        """
-        self._check_autosave()
-        knowledge = copy.copy(self.knowledge)
-        record = replace_task(
-            knowledge,
-            record.name,
-            result.posteriors,
-            record.samples,
-            record.updates,
-            moments,
-            parts,
-            record.scale,
-            record.noise,
-        )
-        state = replace(self._state, knowledge=knowledge)
-        self._publish(calibrated(state, record.name, held, earlier))
-        _log_learnt(record)
-        return record
 
     def adopt(self, other: IBCL) -> None:
         """Add the independent tasks of another learner of the same settings, as if learnt here.
@@ -626,30 +452,12 @@ class IBCL:
         >>> here.tasks
         ('north', 'south')
         """
-        with self._writing:
-            self._check_adoptable(other)
-            self._check_autosave()
-            knowledge = adopted(self.knowledge, other.knowledge)
-            self._publish(replace(self._state, knowledge=knowledge))
-
-    def _check_adoptable(self, other: IBCL) -> None:
-        """Refuse tasks of another learner where this one would have learnt them otherwise."""
         if not isinstance(other, IBCL):
             raise ValueError(f"Only learners can be united, not {type(other).__name__}.")
-        same = (
-            self.network.fingerprint == other.network.fingerprint
-            and self.inference == other.inference
-            and self._state.settings.likelihood == other.state.settings.likelihood
-            and same_gaussians(self.knowledge.priors, other.knowledge.priors)
-            and same_encoder(self, other)
-        )
-        independent = self.knowledge.independent and other.knowledge.independent
-        told = self.task_incremental is not None or other.task_incremental is not None
-        if not same or not independent or told:
-            raise ValueError(
-                "Only independent tasks with the same network, priors, inference, likelihood and "
-                "encoder, and without task ids, can be adopted; ibcl.merge unites other learners."
-            )
+        with self._writing:
+            united = revising.adopt(self._state, other.state)
+            self._check_autosave()
+            self._publish(united)
 
     def restore(
         self,
@@ -665,16 +473,7 @@ class IBCL:
             What had been left open: what was chosen for it, and why; as it was where None.
         """
         with self._writing:
-            state = self._state
-            settled = replace(
-                state.settings,
-                priors=knowledge.priors,
-                d=knowledge.d,
-                independent=knowledge.independent,
-                likelihood=likelihood,
-            )
-            kept = state.reasons if reasons is None else dict(reasons)
-            self._state = replace(state, knowledge=knowledge, settled=settled, reasons=kept)
+            self._state = revising.restored(self._state, knowledge, likelihood, reasons)
 
     def calibrate(self, task: str, x: Any, y: Any) -> None:
         """Calibrate a task with fresh samples, in place of those it had.
@@ -695,10 +494,8 @@ class IBCL:
         (1, 2)
         """
         with self._writing:
-            self.knowledge.record(task)
-            state, data = prepare(self._state, x, y, task)
             self._check_autosave()
-            self._publish(calibrated(state, task, data))
+            self._publish(revising.calibrate(self._state, task, x, y))
 
     def predict_sets(
         self,
@@ -714,10 +511,7 @@ class IBCL:
         -------
         Which classes are in the sets: shape (preferences, rows, classes).
         """
-        coverage = self._coverage()
-        state = coverage.state
-        matrix = preference_matrix(preferences, state.tasks)
-        return coverage.sets_of_many(state.features(x, task), matrix, alpha, guarantee)
+        return answering.predict_sets(self._coverage(), x, preferences, alpha, guarantee, task)
 
     def predict_intervals(
         self,
@@ -768,11 +562,7 @@ class IBCL:
             ``"rebase"`` accepts an approximation where later tasks were learnt from this one.
         """
         with self._writing:
-            if self.task_incremental is not None and task in self.tasks[:-1]:
-                raise ValueError(
-                    f"Task {task!r} cannot be forgotten: the ids of the tasks after it, which the "
-                    "network was told, would change; only the last task can be."
-                )
+            revising.check_forgettable(self._state, task)
             self._check_autosave()
             knowledge = copy.copy(self.knowledge)
             forget(knowledge, task, approximation)
@@ -807,15 +597,7 @@ class IBCL:
         overwrite
             True replaces a knowledge base that this learner was not loaded from.
         """
-        state = self._state
-        config = {
-            "tasks": list(state.tasks),
-            "likelihood": state.likelihood.name if state.learnt else None,
-            "pooling": None if state.rule is None else state.rule.name,
-            "network": state.network.specification,
-        }
-        pipeline = hub.pipeline(state.encoder, state.learnt and state.likelihood.classification)
-        about = hub.About("knowledge base", config, self.card(), self._metadata(), pipeline)
+        about = hub.about_knowledge(self._state, self._metadata())
         hub.write(about, folder, lambda path: self.save(path, overwrite))
 
     def push_to_hub(self, repo_id: str, **settings: Any) -> str:
@@ -854,12 +636,13 @@ class IBCL:
             place = store.storage_at(self.autosave)
             store.check_writable(place, self.revisions.get(place.place))
 
-    def _next_name(self) -> str:
-        """``"task 1"``, ``"task 2"``, ..., the first one free."""
-        number = len(self.tasks) + 1
-        while f"task {number}" in self.tasks:
-            number += 1
-        return f"task {number}"
+    def _publish_task(self, revised: Revised) -> TaskRecord:
+        """Make a task known, and tell."""
+        self._publish(revised.state)
+        record = revised.record
+        name = printable(record.name)
+        log.info("learnt %s from %d samples with %d updates", name, record.samples, record.updates)
+        return record
 
     def card(self) -> str:
         """Say what was learnt, from how many samples and with which settings, as Markdown.
@@ -885,35 +668,11 @@ class IBCL:
         split
             How tasks' weights are split over their m extremes; equally where not given.
         """
-        coverage = self._coverage()
-        state = coverage.state
-        parsed = Preference.parse(preference, state.tasks)
-        vector = torch.as_tensor(parsed.vector())
-        if split is None:
-            predictive = state.predictives.at(vector)
-        else:
-            predictive = state.predictives.of(split_weights(state.knowledge, vector, split))
-        provenance = partial(store.provenance, state, self._metadata())
-        return Model(
-            predictive,
-            parsed,
-            encoder=state.encoder,
-            task_incremental=self.task_incremental,
-            alpha=self.alpha,
-            seed=self.seed,
-            provenance=provenance,
-            coverage=coverage,
-        )
+        return answering.model(self._coverage(), preference, split, self._metadata())
 
     def models(self, preferences: Any, block: int = 256) -> Iterator[ModelBlock]:
         """Generate the mean models of many preferences, in blocks so that memory stays bounded."""
-        if not isinstance(block, int | np.integer) or block < 1:
-            raise ValueError(f"block must be a positive whole number, not {block!r}.")
-        state = self._state
-        matrix = preference_matrix(preferences, state.tasks)
-        for begin in range(0, len(matrix), block):
-            rows = matrix[begin : begin + block]
-            yield ModelBlock(rows, state.predictives.parameters(torch.as_tensor(rows)))
+        return answering.mean_models(self._state, preferences, block)
 
     def predict_many(self, x: Any, preferences: Any, task: str | None = None) -> Any:
         """Return what the mean models of many preferences answer, in single precision.
@@ -941,13 +700,7 @@ class IBCL:
         numbers
             How many numbers a block may hold; all of them in one where None.
         """
-        state = self._state
-        matrix = torch.as_tensor(preference_matrix(preferences, state.tasks))
-        blocks = state.predictives.answers(state.features(x, task)).blocks(matrix, numbers)
-        if state.encoder is None or state.likelihood.classification:
-            return blocks
-        decode = state.encoder.decode
-        return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
+        return answering.predict_blocks(self._state, x, preferences, task, numbers)
 
     def infer_preference(
         self,
@@ -968,26 +721,7 @@ class IBCL:
         sample_weight
             What each example counts for.
         """
-        state = self._state
-        if state.settings.task_incremental is not None:
-            raise ValueError(
-                "This learner's network is told the task of every input (task_incremental), so it "
-                "cannot infer which tasks inputs come from; learn without task ids for that."
-            )
-        if y is None:
-            table = state.log_densities(state.features(x))
-        else:
-            data = read(state, x, y, state.tasks[-1] if state.tasks else "")
-            table = state.log_densities(data.x, data.y)
-        return infer_proportions(table.cpu().numpy(), state.tasks, concentration, sample_weight)
-
-
-def same_encoder(a: IBCL, b: IBCL) -> bool:
-    """Whether both read inputs and classes alike."""
-    ours, theirs = (
-        None if learner.encoder is None else learner.encoder.description() for learner in (a, b)
-    )
-    return bool(ours == theirs)
+        return answering.infer_preference(self._state, x, y, concentration, sample_weight)
 
 
 def load(
@@ -1014,8 +748,3 @@ def load(
     learner.revisions[place.place] = stored.revision
     learner.autosave = Path(path) if autosave else None
     return learner
-
-
-def _log_learnt(record: TaskRecord) -> None:
-    name = printable(record.name)
-    log.info("learnt %s from %d samples with %d updates", name, record.samples, record.updates)

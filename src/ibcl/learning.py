@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ibcl.conformal import Calibration, held_out
 from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
 from ibcl.depths import choose_depths
+from ibcl.encoding import Encoder
 from ibcl.experts import (
     Auto,
     ExpertPart,
@@ -28,8 +29,9 @@ from ibcl.experts import (
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
 from ibcl.knowledge import KnowledgeBase, Part, Parts
+from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import PoolingRule
+from ibcl.pooling import PoolingRule, pooling_rule
 from ibcl.routing import Moments
 from ibcl.settings import Settings
 from ibcl.state import State
@@ -162,6 +164,31 @@ def _calibration_rows(state: State, held: TaskData) -> Calibration:
     answers = held.y.long() if classification else held.y.reshape(held.size).double()
     kept = state.network.without_state(held.x).cpu()
     return Calibration.of_rows(kept, answers.cpu(), state.network.tokens_from)
+
+
+def initial_state(
+    network: nn.Module,
+    given: Settings,
+    encoder: Encoder | None,
+    device: str | torch.device | None,
+) -> State:
+    """Return the state of a learner that has learnt nothing, or refuse what it is to be made of."""
+    if encoder is not None and not isinstance(encoder, Encoder):
+        raise ValueError(
+            f"encoder must be one such as ibcl.tabular.Schema, not {type(encoder).__name__}."
+        )
+    if given.pooling is not None:
+        pooling_rule(given.pooling)
+    likelihood = given.likelihood
+    named = isinstance(likelihood, str) and (likelihood == "auto" or likelihood in LIKELIHOODS)
+    if not named and not isinstance(likelihood, Likelihood):
+        raise ValueError(
+            f"likelihood must be 'auto' or one of {', '.join(LIKELIHOODS)}, not {likelihood!r}."
+        )
+    if given.expert is not None and isinstance(network, nn.Module):
+        network = given.expert.network(network)
+    flat = FlatNetwork(network, device)
+    return State(flat, empty_knowledge(given, flat), given, encoder=encoder)
 
 
 def empty_knowledge(settings: Settings, network: FlatNetwork) -> KnowledgeBase:

@@ -6,9 +6,10 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+from ibcl.encoding import same_encoder
 from ibcl.knowledge import KnowledgeBase, merged, same_gaussians
 from ibcl.knowledge.revision import check_approximation
-from ibcl.learner import IBCL, same_encoder
+from ibcl.learner import IBCL
 from ibcl.state import State
 
 
@@ -76,7 +77,7 @@ def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
         f"metadata[{key!r}]": (a.metadata[key], b.metadata[key])
         for key in a.metadata.keys() & b.metadata.keys()
     }
-    if not same_encoder(a, b):
+    if not same_encoder(a.encoder, b.encoder):
         raise ValueError(
             "The learners cannot be merged: they read their inputs or classes differently."
         )
