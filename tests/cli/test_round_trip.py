@@ -88,6 +88,21 @@ def test_where_heads_are_enough_auto_keeps_no_trees(succeed, sun, rain):
     assert answers[0].predict(frame).tolist() == answers[1].predict(frame).tolist()
 
 
+def test_forgetting_names_what_stays_of_a_table(succeed, ibcl, knowledge_base, sun):
+    assert succeed("forget", knowledge_base, "sun")["stays"] == [
+        "means and scales of columns",
+        "what fills in missing numbers",
+        "names of classes",
+    ]
+    frame = weather("sun")
+    frame["a"] = np.where(frame["a"] > 0, "high", "low")
+    frame.to_csv(sun, index=False)
+    succeed("learn", "plain", sun, "--label", "verdict", "--no-standardise", "--network", "linear")
+    said = ibcl("forget", "plain", "sun").stdout
+    assert "means and scales" not in said
+    assert "names of categories" in said
+
+
 def test_show_lists_tasks_and_settings(succeed, ibcl, knowledge_base):
     shown = succeed("show", knowledge_base)
     assert [task["task"] for task in shown["tasks"]] == ["sun", "rain"]

@@ -18,13 +18,18 @@ def forget(
     """Forget a task: exact where tasks are independent, refused otherwise."""
     from ibcl.cli.knowledge_bases import load
     from ibcl.cli.output import count, emit
+    from ibcl.tabular import Schema, remembered
 
     learner = load(knowledge_base)
     learner.forget(task, approximation=approximation)
     learner.save(knowledge_base)
+    schema = learner.encoder
+    stays = remembered(schema) if isinstance(schema, Schema) else ()
     emit(
-        {"knowledge_base": knowledge_base, "forgotten": task, "tasks": learner.tasks},
+        {"knowledge_base": knowledge_base, "forgotten": task, "tasks": learner.tasks}
+        | {"stays": list(stays)},
         as_json,
         f"Forgot {task!r}. {knowledge_base} holds {count(len(learner.tasks), 'task')}: "
         f"{', '.join(learner.tasks) or 'none'}.",
+        *[f"How tables are read stays, with the {', '.join(stays)} it was made of."] * bool(stays),
     )

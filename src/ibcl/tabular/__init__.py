@@ -29,6 +29,7 @@ from ibcl.tabular.targets import ClassTarget, ValueTarget
 from ibcl.tabular.unknown import Unknown, UnknownCategoriesWarning
 from ibcl.tabular.values import Numbers, text_of
 from ibcl.tabular.weights import sample_weights
+from ibcl.tabular.what_stays import remembered
 
 __all__ = [
     "DEFAULT_HEAD",
@@ -55,6 +56,7 @@ __all__ = [
     "outputs_for",
     "read_csv",
     "readable_by_experts",
+    "remembered",
     "sample_weights",
     "scales",
     "table_pooling",
