@@ -27,14 +27,15 @@ class Settings:
 
     Parameters
     ----------
-    train, test
+    train, validation, test
         Rows per task, at most.
     few
-        Preferences that are answered by contenders that make or train a model for each.
+        Preferences that are answered by contenders that train a model for each.
     """
 
     seed: int = 0
     train: int = 400
+    validation: int = 100
     test: int = 200
     preferences: int = 10
     few: int = 3
@@ -53,15 +54,22 @@ class Row:
         Σ_k w_k accuracy_k, on average over all preferences it answered.
     accuracy_few
         The same over the first few, which all contenders answered.
+    settings
+        What validation rows chose, as JSON.
+    answered_all
+        Whether it answered all preferences.
     """
 
     title: str
+    seed: int
     accuracy: float
     accuracy_few: float
     seconds_per_task: float
     bytes_per_task: float
     adapted_passes: float
     seconds_per_preference: float
+    settings: str
+    answered_all: bool
 
 
 def run(settings: Settings) -> Iterator[Row]:
@@ -86,7 +94,7 @@ def run(settings: Settings) -> Iterator[Row]:
     layers = () if chosen is None else chosen.layers
     scene = Scene(base, tasks, matrix, settings.few, expert, layers)
     for title, contender in CONTENDERS.items():
-        yield _row(title, contender(scene), scene)
+        yield _row(title, settings.seed, contender(scene), scene)
 
 
 def _fewer(task: BenchmarkTask, settings: Settings, random: np.random.Generator) -> BenchmarkTask:
@@ -95,20 +103,26 @@ def _fewer(task: BenchmarkTask, settings: Settings, random: np.random.Generator)
         return Split(split.x[kept], split.y[kept])
 
     return replace(
-        task, train=some(task.train, settings.train), test=some(task.test, settings.test)
+        task,
+        train=some(task.train, settings.train),
+        validation=some(task.validation, settings.validation),
+        test=some(task.test, settings.test),
     )
 
 
-def _row(title: str, outcome: Outcome, scene: Scene) -> Row:
+def _row(title: str, seed: int, outcome: Outcome, scene: Scene) -> Row:
     scores = weighted_accuracy(outcome.probabilities, scene)
     return Row(
         title,
+        seed,
         float(scores.mean()),
         float(scores[: scene.few].mean()),
         outcome.seconds,
         outcome.nbytes,
         outcome.passes,
         outcome.per_preference,
+        outcome.settings,
+        len(scores) == len(scene.preferences),
     )
 
 

@@ -1,0 +1,14 @@
+"""Who is compared: heads and adapters behind the gate, merged adapters, and retraining.
+
+A contender is a function with `contender(title)` before it, and its file's name in `MODULES`.
+"""
+
+from importlib import import_module
+
+from ibcl.experiments.adapters.contenders.scene import CONTENDERS, Outcome, Scene, contender
+
+MODULES = ("routed", "first_task", "merged", "retrained")
+for _name in MODULES:
+    import_module(f"{__name__}.{_name}")
+
+__all__ = ["CONTENDERS", "Outcome", "Scene", "contender"]
