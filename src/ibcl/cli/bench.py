@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from ibcl.cli.options import EngineName, Log
 
 if TYPE_CHECKING:
-    from ibcl.engines import Engine
+    from ibcl.engines import Engine, Outcome
 
 Benchmarks = Annotated[
     list[str],
@@ -143,41 +144,68 @@ def _tables(seeds: int, first_seed: int, rows: int | None, output: Path, engine:
     from ibcl.experiments.tables.catalogue import TABLES
     from ibcl.experiments.tables.comparison import Cell, read_results, run_all
     from ibcl.experiments.tables.page import write_page
-    from ibcl.progress import progress_bar
 
     wanted = range(first_seed, first_seed + seeds)
     cells = [Cell(name, seed, rows) for seed in wanted for name in TABLES]
-    failed = []
-    with progress_bar("tables", total=len(cells)) as bar:
-        bar.reach(sum((output / cell.file).exists() for cell in cells))
-        for outcome in run_all(cells, output, engine):
-            if outcome.error is not None:
-                failed.append(f"{outcome.item.table}, seed {outcome.item.seed}: {outcome.error}")
-            bar.advance(1)
-    if len(failed) < len(cells):
-        typer.echo(f"The page is {write_page(read_results(cells, output), output)}.")
-    if failed:
-        raise ValueError("These tables failed, the others are kept: " + "; ".join(failed) + ".")
+    done = run_all(cells, output, engine)
+    _run_cells(
+        "tables", cells, done, output, lambda: write_page(read_results(cells, output), output)
+    )
 
 
 def _sets(seeds: int, first_seed: int, output: Path, engine: Engine) -> None:
     from ibcl.experiments.sets.comparison import Cell, read_results, run_all
     from ibcl.experiments.sets.data import DATA
     from ibcl.experiments.sets.page import write_page
-    from ibcl.progress import progress_bar
 
     cells = [Cell(name, seed) for seed in range(first_seed, first_seed + seeds) for name in DATA]
+    done = run_all(cells, output, engine)
+    _run_cells("sets", cells, done, output, lambda: write_page(read_results(cells, output), output))
+
+
+class _Cell(Protocol):
+    """What is run once, and leaves a file."""
+
+    @property
+    def name(self) -> str:
+        """What it is run on."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything random."""
+
+    @property
+    def file(self) -> str:
+        """The name of the file with its results."""
+
+
+def _run_cells(
+    title: str,
+    cells: Sequence[_Cell],
+    outcomes: Iterator[Outcome[Any, str]],
+    output: Path,
+    write_page: Callable[[], Path],
+) -> None:
+    """Run cells with a progress bar, and write the page of those that did not fail.
+
+    Parameters
+    ----------
+    outcomes
+        Of the cells whose files are not there yet.
+    """
+    from ibcl.progress import progress_bar
+
     failed = []
-    with progress_bar("sets", total=len(cells)) as bar:
+    with progress_bar(title, total=len(cells)) as bar:
         bar.reach(sum((output / cell.file).exists() for cell in cells))
-        for outcome in run_all(cells, output, engine):
+        for outcome in outcomes:
             if outcome.error is not None:
-                failed.append(f"{outcome.item.data}, seed {outcome.item.seed}: {outcome.error}")
+                failed.append(f"{outcome.item.name}, seed {outcome.item.seed}: {outcome.error}")
             bar.advance(1)
     if len(failed) < len(cells):
-        typer.echo(f"The page is {write_page(read_results(cells, output), output)}.")
+        typer.echo(f"The page is {write_page()}.")
     if failed:
-        raise ValueError("These failed, the others are kept: " + "; ".join(failed) + ".")
+        raise ValueError(f"These {title} failed, the others are kept: " + "; ".join(failed) + ".")
 
 
 def ablate(

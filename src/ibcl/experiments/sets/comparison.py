@@ -34,6 +34,11 @@ class Cell:
     seed: int
 
     @property
+    def name(self) -> str:
+        """What it is run on."""
+        return self.data
+
+    @property
     def file(self) -> str:
         """The name of the file with its results."""
         return f"sets--{self.data.replace(' ', '-')}--seed{self.seed}.csv"

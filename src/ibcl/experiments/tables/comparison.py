@@ -42,6 +42,11 @@ class Cell:
     rows: int | None = None
 
     @property
+    def name(self) -> str:
+        """What it is run on."""
+        return self.table
+
+    @property
     def file(self) -> str:
         """The name of the file with its results."""
         size = "" if self.rows is None else f"--rows{self.rows}"
