@@ -70,7 +70,7 @@ class DenseVI:
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
         """Return the full-covariance posterior of each prior; deterministic, whatever the seed."""
-        network.linear_head()
+        self._check_likelihood(network, likelihood, data.y)
         for prior in priors:
             check_prior(prior, network.dimension)
         self._check_memory(network, data.size)
@@ -128,6 +128,10 @@ class DenseVI:
                 progress(Progress(index + 1, len(priors), objective))
         self._warn_unless(converged)
         return InferenceResult(tuple(posteriors), 0, tuple(bounds), converged)
+
+    def _check_likelihood(self, network: FlatNetwork, likelihood: Likelihood, y: Tensor) -> None:
+        """Refuse, before features are computed, what can be known to be refused."""
+        network.linear_head()
 
     def _check_memory(self, network: FlatNetwork, size: int) -> None:
         layer = network.linear_head().layer

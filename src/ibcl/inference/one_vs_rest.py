@@ -20,15 +20,14 @@ from ibcl.gaussians import (
     NaturalParameters,
 )
 from ibcl.inference.dense import DenseVI, _first_labels
-from ibcl.inference.head import check_prior, head_features, parameter_positions
+from ibcl.inference.head import check_prior, parameter_positions
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
-from ibcl.inference.samples import HeldSamples, RelabelledSamples, Samples
+from ibcl.inference.samples import RelabelledSamples, Samples
 from ibcl.inference.sites import needed_bytes
 from ibcl.likelihoods import Likelihood
 from ibcl.likelihoods.likelihood import Separated
 from ibcl.networks import FlatNetwork
 from ibcl.ram import check_memory
-from ibcl.tasks import TaskData
 
 # Correlations between classes below this are what storing a posterior compactly can leave behind.
 _LARGEST_CORRELATION = 0.01
@@ -47,6 +46,7 @@ class OneVsRestVI(DenseVI):
     >>> from ibcl.gaussians import DiagonalGaussian
     >>> from ibcl.likelihoods import OneVsRest
     >>> from ibcl.networks import linear
+    >>> from ibcl.tasks import TaskData
     >>> prior = DiagonalGaussian(torch.zeros(6), torch.ones(6))
     >>> data = TaskData(torch.tensor([[-1.0], [0.0], [1.0]]), torch.tensor([0, 1, 2]))
     >>> result = OneVsRestVI().infer(FlatNetwork(linear(1, 3)), OneVsRest(), [prior], data)
@@ -61,28 +61,6 @@ class OneVsRestVI(DenseVI):
                 f"OneVsRestVI keeps the whole covariance of every class and has no rank, here "
                 f"{self.rank}; DenseVI(rank={self.rank}) with likelihood='categorical' has."
             )
-
-    def infer(
-        self,
-        network: FlatNetwork,
-        likelihood: Likelihood,
-        priors: Sequence[Gaussian],
-        data: TaskData,
-        *,
-        validation: TaskData | None = None,
-        start_from_prior: bool = False,
-        seed: int = 0,
-        progress: ProgressCallback | None = None,
-    ) -> InferenceResult:
-        """Return the posterior of each prior: independent classes, full covariance within."""
-        _require_separable(likelihood, data.y, network.linear_head().layer.out_features)
-        for prior in priors:
-            check_prior(prior, network.dimension)
-        self._check_memory(network, data.size)
-        samples = HeldSamples(head_features(network, data.x), data.y, data.weights)
-        return self.infer_samples(
-            network, likelihood, priors, samples, total_weight=data.total_weight, progress=progress
-        )
 
     def infer_samples(
         self,
@@ -130,6 +108,9 @@ class OneVsRestVI(DenseVI):
             bounds.append(bound)
         self._warn_unless(converged)
         return InferenceResult(tuple(posteriors), 0, tuple(bounds), converged)
+
+    def _check_likelihood(self, network: FlatNetwork, likelihood: Likelihood, y: Tensor) -> None:
+        _require_separable(likelihood, y, network.linear_head().layer.out_features)
 
     def _check_memory(self, network: FlatNetwork, size: int) -> None:
         layer = network.linear_head().layer
