@@ -632,3 +632,14 @@ class FlatNetwork:
                 "for other networks."
             )
         return LinearHead(features, last)
+
+
+def head_outputs(head: FlatNetwork, thetas: Tensor, features: Tensor) -> Tensor:
+    """Outputs of many models, shape (models, n, outputs).
+
+    Linear heads in double precision, so that no answer depends on the rows it is computed with.
+    """
+    if head.is_linear:
+        return head.outputs_of_features(thetas.double(), head.features(features).double())
+    with torch.no_grad():
+        return head.outputs_of_many(thetas.to(features.dtype), features)

@@ -27,6 +27,7 @@ from ibcl.gaussians import Distribution, Gaussian
 from ibcl.likelihoods import Likelihood
 from ibcl.mixture import Mixture
 from ibcl.networks import FlatNetwork
+from ibcl.networks import head_outputs as head_outputs
 from ibcl.uncertainty import Uncertainty
 
 # Predictives of a knowledge base that are remembered, since users come back.
@@ -178,9 +179,8 @@ class SingleNetwork(Predictive):
 
     def outputs(self, features: Tensor, thetas: Tensor | None = None) -> Tensor:
         """f(θ, φ)."""
-        return head_outputs(
-            self.network.head, self.theta[None] if thetas is None else thetas, features
-        )
+        rows = self.theta[None] if thetas is None else thetas
+        return head_outputs(self.network.head, rows, features)
 
     def means(self, features: Tensor, thetas: Tensor | None = None) -> Tensor:
         """E[y | f(θ, φ)]."""
@@ -197,17 +197,6 @@ class SingleNetwork(Predictive):
     def tensors(self) -> dict[str, Tensor]:
         """Return θ by the names of the network's parameters."""
         return dict(self.network.unflatten(self.theta))
-
-
-def head_outputs(head: FlatNetwork, thetas: Tensor, features: Tensor) -> Tensor:
-    """Outputs of many models, shape (models, n, outputs).
-
-    Linear heads in double precision, so that no answer depends on the rows it is computed with.
-    """
-    if head.is_linear:
-        return head.outputs_of_features(thetas.double(), head.features(features).double())
-    with torch.no_grad():
-        return head.outputs_of_many(thetas.to(features.dtype), features)
 
 
 class Answers(ABC):

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ibcl.gaussians import BlockDiagonalGaussian, Gaussian
 from ibcl.likelihoods import Categorical, Likelihood, OneVsRest
-from ibcl.networks import FlatNetwork
-from ibcl.predictive import head_outputs
+from ibcl.networks import FlatNetwork, head_outputs
 from ibcl.tasks import TaskData
 
 # 1 − λ v is positive but for approximations; a row whose leverage is larger counts as this.

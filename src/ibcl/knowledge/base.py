@@ -183,11 +183,16 @@ class KnowledgeBase:
 
     def record(self, task: str) -> TaskRecord:
         """Return the record of a task."""
-        for record in self.records:
-            if record.name == task:
-                return record
+        number = self._numbers.get(task)
+        if number is not None:
+            return self.records[number]
         known = ", ".join(self.tasks) or "none yet"
         raise ValueError(f"Unknown task {task!r}; known tasks are {known}.")
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Where each task's record is."""
+        return {record.name: number for number, record in enumerate(self.records)}
 
     def only(self, task: str) -> KnowledgeBase:
         """Return what is known of one task, as if no other had been learnt."""
@@ -314,7 +319,7 @@ class KnowledgeBase:
         self.stored, self.records = stored, records
         self.parts = ({},) * len(records) if parts is None else parts
         self.moments = (None,) * len(records) if moments is None else moments
-        for name in ("stacked_means", "factors", "correlated"):
+        for name in ("stacked_means", "factors", "correlated", "_numbers"):
             self.__dict__.pop(name, None)
 
     @cached_property

@@ -164,8 +164,7 @@ class RoutedEvidence(PoolingRule):
         if self.borrows(knowledge):
             means = [each.posterior.mean for each in borrowed(knowledge)]
             return torch.stack(means).to(knowledge.stacked_means.dtype)
-        tasks = torch.eye(len(knowledge.tasks), dtype=torch.float64)
-        return _VERTEX.means(knowledge, split_weights(knowledge, tasks))
+        return _own_means(knowledge, split_weights(knowledge, torch.ones(len(knowledge.tasks))))
 
     def predictives(
         self, knowledge: KnowledgeBase, network: FlatNetwork, likelihood: Likelihood
@@ -272,6 +271,19 @@ class RoutedEvidence(PoolingRule):
         return density_gate(records, settings, network.known_columns)
 
 
+def _own_means(knowledge: KnowledgeBase, shares: Tensor) -> Tensor:
+    """Return the mean of each task's own posteriors, shape (tasks, D).
+
+    Parameters
+    ----------
+    shares
+        Of a task's posteriors in its mean, shape (tasks, m); those of a task without weight are not
+        to be used.
+    """
+    stacked = knowledge.stacked_means
+    return (shares.to(stacked)[:, :, None] * stacked).sum(1)
+
+
 class RoutedEvidencePredictives(GatedPredictives):
     """Heads and gate of one knowledge base, made once and used by all its preferences' models."""
 
@@ -295,17 +307,14 @@ class RoutedEvidencePredictives(GatedPredictives):
         """The experts of the tasks with any weight, behind the gate."""
         preference = weights.sum(-1)
         active = torch.nonzero(preference > 0).flatten()
-        alone = torch.zeros(len(active), *weights.shape, dtype=torch.float64)
-        alone[torch.arange(len(active)), active] = (
-            weights[active].double() / preference[active].double()[:, None]
-        )
         credal = CredalSet(partial(self.rule.pool, self.knowledge, weights), self._extremes)
         # With several priors, weights say how much each of a task's posteriors counts.
-        heads = (
-            self.heads[active.to(self.heads.device)]
+        means = (
+            self.heads
             if self.rule.borrows(self.knowledge)
-            else _VERTEX.means(self.knowledge, alone)
+            else _own_means(self.knowledge, weights.double() / preference.double()[:, None])
         )
+        heads = means[active.to(means.device)]
         return RoutedExperts(
             self.network,
             self.likelihood,

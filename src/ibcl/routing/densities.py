@@ -43,8 +43,10 @@ OWN, RIDGE = 0.1, 0.05
 FOURIER_OWN, FOURIER_RIDGE = 0.6, 0.1
 # Variances below this are rounding: φ̂ and h are of size 1.
 _SMALLEST_VARIANCE = 1e-9
-# Numbers of whitened features that are held at a time.
+# Numbers of all classes' densities, or of the scatters they are made from, held at a time.
 _BLOCK = 2**22
+# Numbers of whitened features that are made and summed while in the processor's cache.
+_CACHED = 2**18
 # Numbers that the roots of all classes' scatters, and the covariances of all tasks in the subspace,
 # may take: of very many tasks, each has the largest directions only, so that neither memory nor
 # time for a row grows any further.
@@ -116,6 +118,8 @@ class DensityGate(TaskGate):
     frequencies: Tensor
     phases: Tensor
     by_task: Tensor
+    by_number: Tensor
+    ranked: Tensor
     mapped_means: Tensor
     whitened_means: Tensor
 
@@ -128,10 +132,17 @@ class DensityGate(TaskGate):
         self.tasks = int(self.task.max()) + 1
         self.columns = len(self.origin) - 1
         waves = fourier_frequencies(self.columns)
+        by_number = torch.argsort(self.task, stable=True)
+        counts = torch.bincount(self.task, minlength=self.tasks)
+        self._begins = [0, *counts.cumsum(0).tolist()]
+        self._most_classes = int(counts.max())
         derived = {
             "frequencies": waves.frequencies,
             "phases": waves.phases,
             "by_task": components_by_task(self.task),
+            # Components in the order of their tasks, and where each of them is in that order.
+            "by_number": by_number,
+            "ranked": torch.argsort(by_number),
             "mapped_means": torch.einsum("crd,cd->cr", self.maps, self.means),
             "whitened_means": torch.cat(
                 [
@@ -149,7 +160,8 @@ class DensityGate(TaskGate):
 
     def _by_rows(self, found: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
         """Apply a function of rows to few of them at a time, so that its memory is bounded."""
-        numbers = max(self.mapped_means.numel(), self.whitened_means.numel())
+        components, rank = self.mapped_means.shape
+        numbers = max(components, rank, self._most_classes * self.basis.shape[1])
         if torch.compiler.is_compiling() or len(features) * numbers <= _BLOCK:
             return found(features)
         rows = max(1, _BLOCK // numbers)
@@ -170,18 +182,26 @@ class DensityGate(TaskGate):
         z = (directions - self.origin) @ self.whitening.T
         squares = z.square().sum(1, keepdim=True) + self.means.square().sum(1)
         distances = (squares - 2 * z @ self.means.T).clamp(min=0)
-        # All classes' maps side by side, so that one product serves them all.
-        inside = (z @ self.maps.flatten(0, 1).T).reshape(-1, *self.mapped_means.shape)
-        own = (inside - self.mapped_means).square().sum(2)
-        return (distances - own).clamp(min=0) / self.stretch
+        own = []
+        for block in _blocks(len(self.maps), len(z) * self.maps.shape[1]):
+            # The classes' maps side by side, so that one product serves many.
+            maps, means = self.maps[block], self.mapped_means[block]
+            inside = (z @ maps.flatten(0, 1).T).reshape(-1, *means.shape)
+            own.append((inside - means).square().sum(2))
+        return (distances - torch.cat(own, 1)).clamp(min=0) / self.stretch
 
     def _subspace_distances(self, directions: Tensor) -> Tensor:
         """(z − m_c)ᵀC_k⁻¹(z − m_c) with z = Bᵀh, shape (n, components)."""
         waves = fourier(directions, self.frequencies, self.phases)
         z = (waves - self.fourier_origin) @ self.basis
-        stacked = self.fourier_whitening.flatten(0, 1)
-        whitened = (z @ stacked.T).reshape(-1, self.tasks, self.basis.shape[1])
-        return (whitened[:, self.task] - self.whitened_means).square().sum(2)
+        found = []
+        for block in _blocks(self.tasks, len(z) * self._most_classes * z.shape[1]):
+            part = self.by_number[self._begins[block.start] : self._begins[block.stop]]
+            stacked = self.fourier_whitening[block].flatten(0, 1)
+            whitened = (z @ stacked.T).reshape(len(z), -1, z.shape[1])
+            own = whitened[:, self.task[part] - block.start]
+            found.append((own - self.whitened_means[part]).square().sum(2))
+        return torch.cat(found, 1)[:, self.ranked]
 
     def of_joint(self, joint: Tensor) -> Tensor:
         """Log e_k of every task up to one term, shape (n, tasks)."""
@@ -198,7 +218,7 @@ class DensityGate(TaskGate):
 
     def forward(self, features: Tensor) -> Tensor:
         """Log e_k of every task up to one term, shape (n, tasks)."""
-        return self.of_joint(self.joint(features))
+        return self._by_rows(lambda rows: self.of_joint(self._joint(rows)), features)
 
     def among_classes(self, joint: Tensor, seen: Tensor, tasks: Tensor) -> Tensor:
         """Log of these tasks' J among their classes, shape (tasks, n, columns); 0 where not seen.
@@ -237,6 +257,12 @@ class DensityGate(TaskGate):
             lambda rows: self._class_distances(polar(rows)).amin(1), self.read(features)
         )
         return nearest / (self.columns + 1)
+
+
+def _blocks(number: int, width: int) -> list[slice]:
+    """Split so many things of this width so that a few fit into the processor's cache."""
+    step = number if torch.compiler.is_compiling() else max(1, _CACHED // max(1, width))
+    return [slice(begin, min(begin + step, number)) for begin in range(0, number, step)]
 
 
 def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
@@ -308,7 +334,8 @@ def density_gate(
     ordered = [records[name] for name in names]
     if len({record.columns for record in ordered}) > 1:
         raise ValueError("The tasks' densities are of different features.")
-    places = torch.tensor([list(records).index(name) for name in names])
+    numbers = {name: number for number, name in enumerate(records)}
+    places = torch.tensor([numbers[name] for name in names])
     sizes = torch.tensor([len(record.classes) for record in ordered])
     canonical = torch.repeat_interleave(torch.arange(len(ordered)), sizes)
     counts = torch.cat([record.counts for record in ordered])
@@ -429,6 +456,8 @@ def _subspace(records: Sequence[ClassDensities], totals: Tensor) -> _Subspace:
     most = math.isqrt(_LARGEST_COVARIANCES // len(records))
     kept = max(1, min(len(means) - 1, len(shared), most))
     basis = torch.linalg.solve_triangular(factor.T, _directions(whitened)[:, :kept], upper=True)
+    # Bᵀ diag(t) B of any diagonal t is one product with these.
+    pairs = (basis[:, :, None] * basis[:, None, :]).flatten(1)
     whitening = torch.empty(len(records), kept, kept, dtype=torch.float64)
     determinants = []
     begin = 0
@@ -436,7 +465,7 @@ def _subspace(records: Sequence[ClassDensities], totals: Tensor) -> _Subspace:
         block = slice(begin, begin + len(roots))
         begin += len(roots)
         inside = basis.T @ roots
-        spread = inside @ inside.mT + torch.stack([(basis.T * tail) @ basis for tail in tails])
+        spread = inside @ inside.mT + (tails @ pairs).unflatten(1, (kept, kept))
         mixed = FOURIER_OWN * spread / totals[block, None, None]
         lower = torch.linalg.cholesky((1 - FOURIER_OWN) * _identity(kept) + mixed)
         whitening[block] = torch.linalg.solve_triangular(lower, _identity(kept), upper=False)
