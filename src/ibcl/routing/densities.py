@@ -183,7 +183,7 @@ class DensityGate(TaskGate):
         squares = z.square().sum(1, keepdim=True) + self.means.square().sum(1)
         distances = (squares - 2 * z @ self.means.T).clamp(min=0)
         own = []
-        for block in _blocks(len(self.maps), len(z) * self.maps.shape[1]):
+        for block in _blocks(len(self.maps), z.shape[0] * self.maps.shape[1]):
             # The classes' maps side by side, so that one product serves many.
             maps, means = self.maps[block], self.mapped_means[block]
             inside = (z @ maps.flatten(0, 1).T).reshape(-1, *means.shape)
@@ -195,10 +195,10 @@ class DensityGate(TaskGate):
         waves = fourier(directions, self.frequencies, self.phases)
         z = (waves - self.fourier_origin) @ self.basis
         found = []
-        for block in _blocks(self.tasks, len(z) * self._most_classes * z.shape[1]):
+        for block in _blocks(self.tasks, z.shape[0] * self._most_classes * z.shape[1]):
             part = self.by_number[self._begins[block.start] : self._begins[block.stop]]
             stacked = self.fourier_whitening[block].flatten(0, 1)
-            whitened = (z @ stacked.T).reshape(len(z), -1, z.shape[1])
+            whitened = (z @ stacked.T).reshape(z.shape[0], -1, z.shape[1])
             own = whitened[:, self.task[part] - block.start]
             found.append((own - self.whitened_means[part]).square().sum(2))
         return torch.cat(found, 1)[:, self.ranked]
