@@ -41,6 +41,39 @@ def test_a_trained_network_keeps_what_it_knows_after_a_few_rows():
     assert learnt["drawn"] < before - 0.05
 
 
+def modules(outputs: int) -> dict[str, nn.Module]:
+    """Modules as torch draws them."""
+    return {
+        "linear": nn.Linear(6, outputs),
+        "network": nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, outputs)),
+    }
+
+
+@pytest.mark.parametrize("rows", [60, 600])
+@pytest.mark.parametrize("module", ["linear", "network"])
+@pytest.mark.parametrize("labels", ["two", "three", "values"])
+def test_a_module_that_nobody_trained_learns_as_a_built_one_does(labels, module, rows):
+    """Weights just drawn say nothing of the task, and must not hold it back."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(rows + 500, 6, generator=generator)
+    found = {
+        "two": (x[:, 0] > 0).float(),
+        "three": x[:, :3].argmax(1),
+        "values": 2 * x[:, 0] + 0.1 * torch.randn(len(x), generator=generator),
+    }
+    y = found[labels]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = modules(3 if labels == "three" else 1)[module]
+    learner = ibcl.IBCL(network)
+    learner.learn(x[:rows], y[:rows], task="first")
+    answers = learner.model("first").predict(x[rows:])
+    if labels == "values":
+        assert float((answers - y[rows:]).square().mean() / y.var()) < 0.25
+    else:
+        assert float((answers == y[rows:]).float().mean()) > 0.75
+
+
 def test_a_loaded_learner_goes_on_from_the_weights_it_began_with(tmp_path):
     def fresh() -> nn.Module:
         return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))

@@ -29,7 +29,9 @@ from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
 from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
 from ibcl.inference.prior_scale import best_prior_std
+from ibcl.inference.prior_width import wider_answers_better
 from ibcl.inference.sites import needed_bytes
+from ibcl.knowledge import scaled
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.networks import FlatNetwork, random_features
 from ibcl.pooling import PoolingRule, Routed, RoutedEvidence, pooling_rule
@@ -39,12 +41,15 @@ from ibcl.tasks import TaskData
 
 # Tried on a task, in units of one over the features' length; its evidence says which one fits.
 PRIOR_SCALES = (0.3, 1.0, 3.0, 10.0, 30.0)
+# Tried besides for a module that brings its weights: those of a trained one hardly move.
+NEAR_PRIOR_SCALES = (0.01, 0.03, 0.1)
 # For networks without evidence to choose by.
 MEAN_FIELD_PRIOR_STD = 1.0
 MEAN_FIELD_RATE = 0.02
-# Of trained networks: how far the prior lets weights move, in units of their size, and the rate.
+# Of other modules that bring their weights: how far the prior lets them move, in units of their
+# size, and how many times as far where held-out rows say that the weights know little of the task.
 TRAINED_PRIOR_SHARE = 0.3
-TRAINED_RATE = 0.005
+WIDE_PRIOR_SCALE = 10.0
 # Random features of the closed form that finds a regression's noise for networks without one.
 _NOISE_WIDTH = 256
 # Root mean square of the features below which the prior would leave single precision.
@@ -85,16 +90,8 @@ def settle(
     open_noise = isinstance(given.likelihood, str) and isinstance(likelihood, Normal)
     if open_noise:
         reasons["noise"] = "each task's own, of the largest marginal likelihood"
-    if priors is None and network.pretrained:
-        priors = (_around_trained(network),)
-        reasons["priors"] = f"around the network's weights, {TRAINED_PRIOR_SHARE:g} of their size"
     if priors is None:
-        priors = (MEAN_FIELD_PRIOR_STD,)
-        reasons["priors"] = (
-            "each task's own, of the largest evidence"
-            if closed_form
-            else f"{MEAN_FIELD_PRIOR_STD:g}, the usual for networks"
-        )
+        priors, reasons["priors"] = _open_priors(network, closed_form)
     rule = _pooling(network, data, given, closed_form, reasons)
     if given.expert is not None and not rule.takes_experts:
         raise ValueError(
@@ -152,17 +149,27 @@ def choose_for_task(
     """
     inference = settled.inference
     closed_form = network.is_linear and isinstance(inference, DenseVI)
-    open_scale = given.priors is None and closed_form and not chained
+    open_scale = given.priors is None and not chained
     likelihood = settled.likelihood
+    scale = noise = None
     if likelihood == Normal.name:
         fixed = _only_std(given.priors) if closed_form else None
         std, noise = _regression(network, grouped(data), fixed)
-        return TaskChoice(std if open_scale else None, noise)
-    if not open_scale:
-        return TaskChoice(None, None)
-    assert isinstance(likelihood, Likelihood)
-    assert isinstance(inference, DenseVI)
-    return TaskChoice(_classification(network, likelihood, inference, data), None)
+        likelihood = Normal(noise)
+        scale = std if open_scale and closed_form else None
+    elif open_scale and closed_form:
+        assert isinstance(likelihood, Likelihood)
+        assert isinstance(inference, DenseVI)
+        scale = _classification(network, likelihood, inference, data)
+    if open_scale and not closed_form and network.pretrained:
+        assert isinstance(likelihood, Likelihood)
+        assert inference is not None
+        assert settled.priors is not None
+        near = _prior(settled.priors[0], network)
+        wide = scaled(near, WIDE_PRIOR_SCALE)
+        better = wider_answers_better(network, likelihood, inference, near, wide, data)
+        scale = WIDE_PRIOR_SCALE if better else 1.0
+    return TaskChoice(scale, noise)
 
 
 def grouped(data: TaskData) -> TaskData:
@@ -205,9 +212,22 @@ def _check_memory(network: FlatNetwork, data: TaskData) -> None:
 
 def _inference(network: FlatNetwork, likelihood: Likelihood) -> Inference:
     if not network.is_linear:
-        rate = TRAINED_RATE if network.pretrained else MEAN_FIELD_RATE
-        return MeanFieldVI(learning_rate=rate)
+        return MeanFieldVI(learning_rate=None if network.pretrained else MEAN_FIELD_RATE)
     return OneVsRestVI() if isinstance(likelihood, OneVsRest) else DenseVI()
+
+
+def _open_priors(
+    network: FlatNetwork, closed_form: bool
+) -> tuple[tuple[float | Gaussian, ...], str]:
+    """Return the priors of a user who gave none, and what they are."""
+    if closed_form:
+        around = " around the network's weights" if network.pretrained else ""
+        return (MEAN_FIELD_PRIOR_STD,), f"each task's own{around}, of the largest evidence"
+    if network.pretrained:
+        share = f"{TRAINED_PRIOR_SHARE:g} of their size"
+        wide = f"{TRAINED_PRIOR_SHARE * WIDE_PRIOR_SCALE:g} where held-out rows say so"
+        return (_around_trained(network),), f"around the network's weights, {share}, {wide}"
+    return (MEAN_FIELD_PRIOR_STD,), f"{MEAN_FIELD_PRIOR_STD:g}, the usual for networks"
 
 
 def _pooling(
@@ -317,7 +337,8 @@ def _classification(
             f"The features' size is {size:.3g}, too small to choose a prior for; scale the inputs, "
             "for example to unit variance, or give priors."
         )
-    stds = [_half_power(scale / size) for scale in PRIOR_SCALES]
+    scales = (*NEAR_PRIOR_SCALES, *PRIOR_SCALES) if network.pretrained else PRIOR_SCALES
+    stds = [_half_power(scale / size) for scale in scales]
     return best_prior_std(network, likelihood, inference, stds, data, group=True)
 
 

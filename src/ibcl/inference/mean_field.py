@@ -32,6 +32,9 @@ from ibcl.likelihoods.requirements import require_likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
+# Of the priors' standard deviations, where no learning rate is given, and its bound.
+_RATE_SHARE, _LARGEST_RATE = 0.1, 0.02
+
 
 @dataclass(frozen=True)
 class MeanFieldVI:
@@ -40,7 +43,8 @@ class MeanFieldVI:
     Parameters
     ----------
     epochs, batch_size, learning_rate
-        The optimiser's schedule; the learning rate falls to zero along a cosine.
+        The optimiser's schedule; the learning rate falls to zero along a cosine. None is a tenth
+        of the priors' standard deviations, and at most 0.02: steps that do not leave the prior.
     initial_std
         Where σ starts at a first task. Starting at the prior's σ drowns the signal in noise;
         a small σ and a small random μ (the same for all priors) learn.
@@ -61,15 +65,16 @@ class MeanFieldVI:
     """
 
     epochs: int = 20
-    learning_rate: float = 5e-3
+    learning_rate: float | None = 5e-3
     batch_size: int = 32
     initial_std: float = 0.05
     patience: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch_size", "initial_std"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)!r}.")
+            value = getattr(self, name)
+            if not (name == "learning_rate" and value is None) and not value > 0:
+                raise ValueError(f"{name} must be positive, not {value!r}.")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience must be at least 1, not {self.patience!r}.")
 
@@ -101,7 +106,7 @@ class MeanFieldVI:
                 centred = prior_mean.any(1)
                 start_mean[centred] = prior_mean[centred]
             start_std = torch.full_like(prior_std, self.initial_std).minimum(prior_std)
-        state = _Optimisation(self, network, likelihood, data.total_weight, prior_mean, prior_std)
+        state = _Optimisation(network, likelihood, data.total_weight, prior_mean, prior_std)
         state.start(start_mean, start_std)
         best = _Best(network, likelihood, validation, len(priors)) if validation else None
         generator = torch.Generator(device).manual_seed(seed)
@@ -111,6 +116,10 @@ class MeanFieldVI:
             shares = (data.weights * (data.size / data.total_weight)).to(device, data.x.dtype)
         per_epoch = math.ceil(data.size / self.batch_size)
         total = self.epochs * per_epoch
+        highest = self.learning_rate
+        if highest is None:
+            width = float(prior_std.square().mean().sqrt())
+            highest = min(_LARGEST_RATE, _RATE_SHARE * width)
         updates = 0
         for _ in range(self.epochs):
             order = torch.randperm(data.size, generator=generator, device=device)
@@ -119,7 +128,7 @@ class MeanFieldVI:
             loss = data.x.new_zeros(())
             for begin in range(0, data.size, self.batch_size):
                 batch = slice(begin, begin + self.batch_size)
-                rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * updates / total))
+                rate = 0.5 * highest * (1 + math.cos(math.pi * updates / total))
                 weights = None if w is None else w[batch]
                 loss = state.step(x[batch], y[batch], weights, rate, generator)
                 updates += 1
@@ -153,7 +162,6 @@ class _Optimisation:
 
     def __init__(
         self,
-        settings: MeanFieldVI,
         network: FlatNetwork,
         likelihood: Likelihood,
         samples: float,
@@ -183,7 +191,7 @@ class _Optimisation:
         )
         # None leaves it to torch on devices that may have no such pass.
         fused = True if self.parameters.device.type in ("cpu", "cuda") else None
-        self.adam = torch.optim.Adam([self.parameters], lr=settings.learning_rate, fused=fused)
+        self.adam = torch.optim.Adam([self.parameters], fused=fused)
 
     @property
     def std(self) -> Tensor:
