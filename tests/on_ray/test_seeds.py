@@ -11,7 +11,7 @@ pytest.importorskip("moocore", reason="the extra rl is not installed")
 
 from ibcl.engines.ray import RayEngine
 from ibcl.rl import BayesianPolicyGradient
-from ibcl.rl.experiment import run
+from ibcl.rl.seeds import run
 from ibcl.rl.stages import Recipe, Stage
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)

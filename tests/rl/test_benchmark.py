@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from ibcl.cli.rl import rl
 from ibcl.rl import Anchor, BayesianPolicyGradient, TwinDelayed
 from ibcl.rl.expected_utility import expected_utility
-from ibcl.rl.experiment import run
 from ibcl.rl.hypervolume import hypervolume
+from ibcl.rl.hypervolume_tables import Interval, needed_tasks, summary, trained_tasks
 from ibcl.rl.published import PUBLISHED
 from ibcl.rl.recipes import RECIPES, recipe
-from ibcl.rl.report import Interval, needed_tasks, summary, trained_tasks
 from ibcl.rl.results import SeedResult, TaskResult
+from ibcl.rl.seeds import run
 from ibcl.rl.stages import JointStage, Recipe, Restarts, Stage, SymmetryTransfer
 
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)

@@ -10,10 +10,10 @@ from resuming import assert_resumes_exactly
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
 from ibcl.rl.bayesian_quadrature import BayesianQuadrature
+from ibcl.rl.clipped_surrogate import ClippedSurrogate
 from ibcl.rl.expected_utility import even_preferences
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
-from ibcl.rl.policy_gradient import ClippedSurrogate
 
 GRADIENT = BayesianPolicyGradient(
     iterations=150,
@@ -143,6 +143,9 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
         else:
             with pytest.raises(ValueError, match=outcome):
                 ibcrl.learn("left", checkpoint=file)
+    inference = BayesianPolicyGradient(iterations=2, estimator=GRADIENT.estimator)
+    with pytest.raises(ValueError, match="belongs to another policy"):
+        IBCRL(TwoGoals, hidden=(3,), inference=inference).learn("left", checkpoint=file)
     file.write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="damaged"):
         IBCRL(TwoGoals, hidden=(), inference=GRADIENT).learn("left", checkpoint=file)
@@ -190,7 +193,7 @@ def test_of_several_priors_the_one_that_earns_most_in_the_task_is_taken():
             name = f"{best} with {order[0]} named first"
             chosen = ibcrl.learn(wanted, name, prior=order, inference=still)
             alone = ibcrl.learn(wanted, f"{name} and alone", prior=best, inference=still)
-            means = [result.posteriors[0].mean for result in (chosen, alone)]
+            means = [result.posterior.mean for result in (chosen, alone)]
             np.testing.assert_allclose(*means, atol=1e-6)
             assert chosen.steps == alone.steps + 2 * ibcrl.scoring.horizon
     with pytest.raises(ValueError, match="No task is named"):

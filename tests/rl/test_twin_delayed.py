@@ -143,7 +143,7 @@ def test_a_strong_kl_holds_the_parameters_near_the_prior():
     for weight in (1e-8, 10.0):
         ibcrl = learner(LinearQuadratic, replace(LEARNING, iterations=4, kl_weight=weight))
         prior = ibcrl.knowledge.next_priors()[0].mean.clone()
-        q = ibcrl.learn((1.0, 0.0)).posteriors[0]
+        q = ibcrl.learn((1.0, 0.0)).posterior
         moved[weight] = float((q.mean - prior).norm())
     assert moved[10.0] < 0.2 * moved[1e-8]
 

@@ -86,7 +86,7 @@ def benchmark(
         # MuJoCo reads this once, when it is imported, and cannot be imported if it is wrong.
         os.environ.setdefault("MUJOCO_GL", "egl")
     from ibcl.engines import engine as make_engine
-    from ibcl.rl.benchmark import benchmark as run_benchmark
+    from ibcl.rl.policy_benchmark import benchmark as run_benchmark
     from ibcl.run_logs import run_log
 
     if two_tasks and conditioned:

@@ -11,13 +11,13 @@
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, PolicyProgress
 from ibcl.rl.bayesian_quadrature import BayesianQuadrature
+from ibcl.rl.clipped_surrogate import ClippedSurrogate
 from ibcl.rl.conditioned import PreferenceConditioned
 from ibcl.rl.environments import Environment, Step, make
 from ibcl.rl.family import Anchor
 from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
 from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policies import Normaliser, Policy
-from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
 from ibcl.rl.twin_delayed import TwinDelayed
 

@@ -6,17 +6,14 @@ were made with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcl.rl import kernels
+from ibcl.rl.checkpoint import Carried
 from ibcl.rl.policies import Floats
 
 
-class Adam:
+class Adam(Carried):
     """Moments decaying by 0.9 and 0.999.
 
     Examples
@@ -26,6 +23,8 @@ class Adam:
     >>> [round(value, 3) for value in parameters.tolist()]
     [-0.1, 0.1]
     """
+
+    carried = ("first", "second", "count")
 
     def __init__(self, dimension: int) -> None:
         self.first = np.zeros(dimension, dtype=np.float32)
@@ -40,20 +39,6 @@ class Adam:
         first = self.first / (1 - 0.9**self.count)
         second = self.second / (1 - 0.999**self.count)
         parameters -= rate * first / (np.sqrt(second) + 1e-8)
-
-    def state(self, name: str) -> dict[str, NDArray[np.generic]]:
-        """Arrays to store, under names that begin with ``name``."""
-        return {
-            f"{name}.first": self.first,
-            f"{name}.second": self.second,
-            f"{name}.count": np.array(self.count),
-        }
-
-    def load(self, name: str, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take the arrays back."""
-        self.first[:] = state[f"{name}.first"]
-        self.second[:] = state[f"{name}.second"]
-        self.count = int(state[f"{name}.count"])
 
 
 class FlatAdam(Adam):

@@ -7,33 +7,30 @@ towards higher preferred returns without straying needlessly from the prior,
 
 How the gradient is estimated is the estimator's business: `ClippedSurrogate` (on-policy; for tasks
 learnt together `JointSurrogate`), `TwinDelayed` (off-policy, from replayed experience) or
-`BayesianQuadrature` (Ghavamzadeh and Engel's Gaussian process over whole episodes). The
-signature follows the core's inference protocol, with the policy in the network's place, the
-preference in the likelihood's and the environment in the data's.
+`BayesianQuadrature` (Ghavamzadeh and Engel's Gaussian process over whole episodes).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ibcl.gaussians import DiagonalGaussian, Gaussian
-from ibcl.inference import InferenceResult
+from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl.bayesian_quadrature import BayesianQuadrature
-from ibcl.rl.checkpoint import Checkpoint
+from ibcl.rl.checkpoint import Carried, Checkpoint
+from ibcl.rl.clipped_surrogate import ClippedSurrogate
 from ibcl.rl.environments import Environment
 from ibcl.rl.family import Anchor
 from ibcl.rl.joint_surrogate import JointSurrogate
 from ibcl.rl.policies import Policy
-from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.rollout import Sampler, episode_returns
 from ibcl.rl.twin_delayed import TwinDelayed
-from ibcl.rl.variational import Objective, Search, State, Variational
+from ibcl.rl.variational import Objective, Search, Variational
 
 Estimator = ClippedSurrogate | JointSurrogate | TwinDelayed | BayesianQuadrature
 
@@ -52,7 +49,6 @@ class PolicyProgress(NamedTuple):
     steps: int
     steps_per_second: float
     updates_per_second: float
-    seconds_left: float
 
 
 ProgressCallback = Callable[[PolicyProgress], Any]
@@ -70,14 +66,16 @@ def scheduled(values: Sequence[float], fraction: float) -> float:
 
 
 @dataclass(frozen=True)
-class PolicyInference(InferenceResult):
-    """The posterior of each prior, and how learning went."""
+class PolicyInference:
+    """The posterior of a task, or of several side by side, and how learning went."""
 
+    posterior: DiagonalGaussian
+    updates: int = 0
     steps: int = 0
     """Environment steps taken, scoring included."""
     cpu_seconds: float = 0.0
     history: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    """Learning curve of the last prior: iteration, steps, returns of the mean policies."""
+    """Learning curve: iteration, steps, returns of the mean policies."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class BayesianPolicyGradient:
         self,
         policy: Policy,
         weights: ArrayLike,
-        priors: Sequence[Gaussian],
+        prior: DiagonalGaussian,
         sampler: Sampler,
         scoring: Environment,
         *,
@@ -172,7 +170,7 @@ class BayesianPolicyGradient:
         seed: int | Sequence[int] = 0,
         progress: ProgressCallback | None = None,
     ) -> PolicyInference:
-        """Return the posterior of each prior.
+        """Return the posterior.
 
         Parameters
         ----------
@@ -187,9 +185,8 @@ class BayesianPolicyGradient:
         checkpoint
             Written after every update; a run that finds one continues from it, exactly.
         until
-            Pause after so many iterations: what is returned is q as it is then, and for its
-            objective the best preferred return scored so far. The same call without it goes on
-            from the checkpoint.
+            Pause after so many iterations: what is returned is q as it is then. The same call
+            without it goes on from the checkpoint.
         """
         if until is not None and not self.score_every <= until < self.iterations:
             raise ValueError(
@@ -210,29 +207,17 @@ class BayesianPolicyGradient:
         self.check_cap(scoring)
         entropy = [seed] if isinstance(seed, int) else list(seed)
         search = search or self.estimator.search(policy, len(preference), entropy[0])
-        runs = []
-        for index, prior in enumerate(priors):
-            if not isinstance(prior, DiagonalGaussian):
-                raise ValueError("Bayesian policy gradient needs diagonal Gaussian priors.")
-            run = _Run(self, policy, preference, prior, sampler, scoring, search, [*entropy, index])
-            if checkpoint is not None and len(priors) > 1:
-                run.checkpoint = Checkpoint(f"{checkpoint.path}.{index}")
-            else:
-                run.checkpoint = checkpoint
-            runs.append(run.finish(progress, until))
-        return replace(
-            runs[-1],
-            posteriors=tuple(q for run in runs for q in run.posteriors),
-            objectives=tuple(value for run in runs for value in run.objectives),
-            steps=sum(run.steps for run in runs),
-            cpu_seconds=sum(run.cpu_seconds for run in runs),
-        )
+        run = _Run(self, policy, preference, prior, sampler, scoring, search, entropy)
+        return run.finish(checkpoint, progress, until)
 
 
-class _Run:
-    """One prior's run: the loop of Algorithm 4 around what has to survive an interruption."""
+class _Run(Carried):
+    """The loop of Algorithm 4 around what has to survive an interruption."""
 
-    checkpoint: Checkpoint | None = None
+    carried = (
+        *("q", "best", "best_value", "iteration", "updates", "scoring_steps", "cpu_seconds"),
+        *("history", "first_step", "search", "sampler"),
+    )
 
     def __init__(
         self,
@@ -252,7 +237,8 @@ class _Run:
         self.sampler = sampler
         self.scoring = scoring
         self.search = search
-        self.entropy = entropy
+        # The zero is part of every seed that results were made with.
+        self.entropy = [*entropy, 0]
         self.q = Variational.of(prior)
         self.best = self.q.copy()
         self.best_value = -np.inf
@@ -264,44 +250,32 @@ class _Run:
         self.first_step = sampler.steps
         self.cap = None if settings.cap is None else np.array(settings.cap, dtype=np.float32)
 
-    def finish(self, progress: ProgressCallback | None, until: int | None) -> PolicyInference:
+    def finish(
+        self, checkpoint: Checkpoint | None, progress: ProgressCallback | None, until: int | None
+    ) -> PolicyInference:
         """Run, or continue, to the last iteration or to a pause before it."""
         settings = self.settings
         end = settings.iterations if until is None else until
         self.search.begin()
-        self._resume()
+        name = repr((settings, self.weights.tolist(), self.entropy, self.scoring.name))
+        stored = None if checkpoint is None else checkpoint.read(name)
+        if stored is not None:
+            self.load(stored)
         prior = Variational.of(self.prior)
-        started, begun_at, steps_before = time.monotonic(), self.iteration, self.sampler.steps
-        updates_before, rotation = self.updates, self.scoring.rotation
+        started, steps_before, updates_before = time.monotonic(), self.sampler.steps, self.updates
         while self.iteration < end:
             cpu = time.process_time()
-            fraction = self.iteration / max(1, settings.iterations - 1)
-            objective = Objective(
-                self.weights,
-                prior,
-                action_std=scheduled(settings.action_std, fraction),
-                rate=scheduled(settings.rate, fraction),
-                kl_weight=settings.kl_weight,
-                trajectory_kl=scheduled(settings.trajectory_kl, fraction),
-                cap=self.cap,
-            )
-            # A generator of its own for every update makes a resumed run equal to a straight one.
-            rng = np.random.default_rng([*self.entropy, self.iteration])
-            measured = self.search.update(self.q, objective, self.sampler, rng)
-            self.updates += int(measured["updates"])
-            if rotation is not None:
-                for row in self.search.policies(self.q.log_std):
-                    rotation.tie(self.policy, row)
-            np.clip(self.q.log_std, *np.log(settings.std_bounds), out=self.q.log_std)
+            self._update(prior)
             self.iteration += 1
             self._score()
             if self.iteration == settings.iterations:
                 self.search.end()
             self.cpu_seconds += time.process_time() - cpu
-            self._save(pause=self.iteration == end)
+            due = self.iteration % settings.checkpoint_every == 0 or self.iteration == end
+            if checkpoint is not None and due:
+                checkpoint.write(self.state(), name)
             if progress is not None:
                 elapsed = max(time.monotonic() - started, 1e-9)
-                done = self.iteration - begun_at
                 progress(
                     PolicyProgress(
                         self.iteration,
@@ -311,21 +285,33 @@ class _Run:
                         self.steps,
                         (self.sampler.steps - steps_before) / elapsed,
                         (self.updates - updates_before) / elapsed,
-                        elapsed / done * (end - self.iteration),
                     )
                 )
-        found, value = self.best, self.best_value
-        if until is not None:
-            scored = [returns for at, _, *returns in self.history if at <= until]
-            found, value = self.q, max(self._preferred(np.array(each)) for each in scored)
+        found = self.best if until is None else self.q
+        history = np.array([row for row in self.history if row[0] <= end])
         return PolicyInference(
-            posteriors=(found.gaussian(),),
-            updates=self.updates,
-            objectives=(value,),
-            steps=self.steps,
-            cpu_seconds=self.cpu_seconds,
-            history=np.array(self.history),
+            found.gaussian(), self.updates, self.steps, self.cpu_seconds, history
         )
+
+    def _update(self, prior: Variational) -> None:
+        settings, rotation = self.settings, self.scoring.rotation
+        fraction = self.iteration / max(1, settings.iterations - 1)
+        objective = Objective(
+            self.weights,
+            prior,
+            action_std=scheduled(settings.action_std, fraction),
+            rate=scheduled(settings.rate, fraction),
+            kl_weight=settings.kl_weight,
+            trajectory_kl=scheduled(settings.trajectory_kl, fraction),
+            cap=self.cap,
+        )
+        # A generator of its own for every update makes a resumed run equal to a straight one.
+        rng = np.random.default_rng([*self.entropy, self.iteration])
+        self.updates += self.search.update(self.q, objective, self.sampler, rng)
+        if rotation is not None:
+            for row in self.search.policies(self.q.log_std):
+                rotation.tie(self.policy, row)
+        np.clip(self.q.log_std, *np.log(settings.std_bounds), out=self.q.log_std)
 
     @property
     def steps(self) -> int:
@@ -343,63 +329,8 @@ class _Run:
         returns = np.concatenate([score.returns for score in scores])
         self.history.append([float(self.iteration), float(self.steps), *returns.ravel().tolist()])
         # Several tasks have no common scale on which one moment would be the best: the last is.
-        value = self._preferred(returns[0]) if len(rows) == 1 else float(self.iteration)
+        value = float(self.iteration)
+        if len(rows) == 1:
+            value = self.settings.preferred(returns[0], self.weights, self.scoring.horizon)
         if self.iteration >= 0.75 * self.settings.iterations and value >= self.best_value:
             self.best, self.best_value = self.q.copy(), value
-
-    def _preferred(self, returns: NDArray[np.float64]) -> float:
-        return self.settings.preferred(returns, self.weights, self.scoring.horizon)
-
-    def _identity(self) -> str:
-        return repr((self.settings, self.weights.tolist(), self.entropy, self.scoring.name))
-
-    def _save(self, *, pause: bool) -> None:
-        due = self.iteration % self.settings.checkpoint_every == 0
-        if self.checkpoint is None or not (due or pause):
-            return
-        arrays: State = {
-            "mean": self.q.mean,
-            "log_std": self.q.log_std,
-            "best.mean": self.best.mean,
-            "best.log_std": self.best.log_std,
-            "history": np.array(self.history, dtype=np.float64),
-            **{f"search.{name}": array for name, array in self.search.state().items()},
-            **{f"sampler.{name}": array for name, array in self.sampler.snapshot().items()},
-        }
-        facts = {
-            "identity": self._identity(),
-            "iteration": self.iteration,
-            "updates": self.updates,
-            "best_value": self.best_value if np.isfinite(self.best_value) else None,
-            "scoring_steps": self.scoring_steps,
-            "cpu_seconds": self.cpu_seconds,
-            "first_step": self.first_step,
-        }
-        self.checkpoint.write(arrays, facts)
-
-    def _resume(self) -> None:
-        stored = self.checkpoint.read() if self.checkpoint is not None else None
-        if stored is None:
-            return
-        arrays, facts = stored
-        if facts["identity"] != self._identity():
-            assert self.checkpoint is not None
-            raise ValueError(
-                f"{self.checkpoint.path} belongs to a run with other settings; "
-                "choose another folder or remove it."
-            )
-        self.q = Variational(arrays["mean"].copy(), arrays["log_std"].copy())
-        self.best = Variational(arrays["best.mean"].copy(), arrays["best.log_std"].copy())
-        self.best_value = -np.inf if facts["best_value"] is None else facts["best_value"]
-        self.history = arrays["history"].tolist()
-        self.iteration = facts["iteration"]
-        self.updates = facts["updates"]
-        self.scoring_steps = facts["scoring_steps"]
-        self.cpu_seconds = facts["cpu_seconds"]
-        self.first_step = facts["first_step"]
-        self.search.load(_part("search.", arrays))
-        self.sampler.restore(_part("sampler.", arrays))
-
-
-def _part(prefix: str, arrays: State) -> State:
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

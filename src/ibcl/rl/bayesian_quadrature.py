@@ -23,7 +23,6 @@ an estimator for small policies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ from scipy.linalg import cho_factor, cho_solve
 from ibcl.rl.adam import Adam
 from ibcl.rl.policies import Floats, Policy
 from ibcl.rl.rollout import Sampler, Segment
-from ibcl.rl.variational import Objective, Search, State, Variational
+from ibcl.rl.variational import Objective, Search, Variational
 
 Doubles = NDArray[np.float64]
 
@@ -109,6 +108,8 @@ class BayesianQuadrature:
 class QuadratureSearch(Search):
     """What the estimator carries from update to update: Fisher information and moments."""
 
+    carried = ("fisher", "count", "mean_adam", "std_adam")
+
     def __init__(self, settings: BayesianQuadrature, policy: Policy) -> None:
         self.settings = settings
         self.policy = policy
@@ -117,30 +118,14 @@ class QuadratureSearch(Search):
     def begin(self) -> None:
         """Forget the last task: its paths and gradients are others."""
         dimension = self.policy.dimension
-        self._fisher = np.zeros((2 * dimension, 2 * dimension))
-        self._count = 0
-        self._mean_adam = Adam(dimension)
-        self._std_adam = Adam(dimension)
-
-    def state(self) -> State:
-        """Arrays to store in a checkpoint."""
-        return {
-            "fisher": self._fisher,
-            "count": np.array(self._count),
-            **self._mean_adam.state("mean_adam"),
-            **self._std_adam.state("std_adam"),
-        }
-
-    def load(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from a checkpoint."""
-        self._fisher = state["fisher"].astype(np.float64)
-        self._count = int(state["count"])
-        self._mean_adam.load("mean_adam", state)
-        self._std_adam.load("std_adam", state)
+        self.fisher = np.zeros((2 * dimension, 2 * dimension))
+        self.count = 0
+        self.mean_adam = Adam(dimension)
+        self.std_adam = Adam(dimension)
 
     def update(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
-    ) -> dict[str, float]:
+    ) -> int:
         """Play one episode a copy and move (μ, log σ) along the gradient's posterior mean."""
         if objective.trajectory_kl:
             raise ValueError("BayesianQuadrature knows no trajectory KL; use ClippedSurrogate.")
@@ -152,7 +137,7 @@ class QuadratureSearch(Search):
         by_theta, returns = self._paths(theta, segment, objective)
         scores = np.concatenate([by_theta, by_theta * (q.std * noise)], axis=1)
         scale = returns.std() + 1e-12
-        gradient, covariance = gradient_posterior(
+        gradient, _ = gradient_posterior(
             scores,
             (returns - returns.mean()) / scale,
             self._information(scores),
@@ -164,10 +149,9 @@ class QuadratureSearch(Search):
         down = -gradient.astype(np.float32)
         by_mean = down[:dimension] + objective.kl_weight * kl_mean
         by_log_std = down[dimension:] + objective.kl_weight * kl_log_std
-        self._mean_adam.step(q.mean, by_mean, objective.rate * settings.mean_rate)
-        self._std_adam.step(q.log_std, by_log_std, objective.rate * settings.std_rate)
-        unknown = float(np.trace(covariance) / np.trace(self._fisher))
-        return {"unknown": unknown, "updates": 1.0}
+        self.mean_adam.step(q.mean, by_mean, objective.rate * settings.mean_rate)
+        self.std_adam.step(q.log_std, by_log_std, objective.rate * settings.std_rate)
+        return 1
 
     def _paths(
         self, theta: Floats, segment: Segment, objective: Objective
@@ -188,9 +172,9 @@ class QuadratureSearch(Search):
 
     def _information(self, scores: Doubles) -> Doubles:
         """G: the average of u uᵀ over the episodes so far, with a ridge that makes it regular."""
-        self._count += 1
-        share = max(self.settings.fisher_share, 1 / self._count)
-        self._fisher += share * (scores.T @ scores / len(scores) - self._fisher)
-        size = np.trace(self._fisher) / len(self._fisher)
+        self.count += 1
+        share = max(self.settings.fisher_share, 1 / self.count)
+        self.fisher += share * (scores.T @ scores / len(scores) - self.fisher)
+        size = np.trace(self.fisher) / len(self.fisher)
         ridge = self.settings.ridge * (size + 1e-12)
-        return np.asarray(self._fisher + ridge * np.eye(len(self._fisher)))
+        return np.asarray(self.fisher + ridge * np.eye(len(self.fisher)))

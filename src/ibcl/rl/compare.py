@@ -1,7 +1,7 @@
 """Score policies of others in our environments by our protocol, beside what they printed.
 
 One episode for each of many evenly spread preferences, acting by the mean action; hypervolume and
-expected utility of the returns. It is the protocol of our own results (see `ibcl.rl.experiment`).
+expected utility of the returns. It is the protocol of our own results (see `ibcl.rl.seeds`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ibcl.rl.environments import make
 from ibcl.rl.expected_utility import even_preferences, expected_utility
 from ibcl.rl.hypervolume import hypervolume
+from ibcl.rl.hypervolume_tables import Interval, hypervolume_unit
 from ibcl.rl.published import PUBLISHED
 from ibcl.rl.released import Actor, read_actor, read_returns
-from ibcl.rl.report import Interval, hypervolume_unit
 from ibcl.rl.rollout import Scores, play
 
 PLAYED = "scored here"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ibcl.gaussians import DiagonalGaussian, Gaussian
+from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.policies import Floats, Perceptron, Policy
 from ibcl.rl.twin_delayed import TwinDelayed
@@ -38,11 +38,9 @@ class ConditionedFamily(Family):
     def _dimension(self) -> int:
         return self.network.dimension
 
-    def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
+    def join(self, priors: Sequence[DiagonalGaussian]) -> DiagonalGaussian:
         """Begin at the first prior, blind to the preference."""
         prior = priors[0]
-        if not isinstance(prior, DiagonalGaussian):
-            raise ValueError("Tasks can be learnt together from diagonal Gaussian priors only.")
         blind = torch.zeros(self._more)
         spread = prior.std[: self._first].mean().expand(self._more)
         return DiagonalGaussian(self._insert(prior.mean, blind), self._insert(prior.std, spread))

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ibcl.gaussians import DiagonalGaussian, Gaussian
+from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl.policies import Floats, Perceptron
 
 
@@ -134,12 +134,9 @@ class Family:
         capped -= (mixing @ self._bases)[:, None]
         return np.asarray(np.einsum("rno,ro->rn", capped, mixing @ self._weights) * earned)
 
-    def join(self, priors: Sequence[Gaussian]) -> DiagonalGaussian:
+    def join(self, priors: Sequence[DiagonalGaussian]) -> DiagonalGaussian:
         """Return the prior of all tasks from one of each: side by side in one long vector."""
-        diagonal = [q for q in priors if isinstance(q, DiagonalGaussian)]
-        if len(diagonal) < len(priors):
-            raise ValueError("Tasks can be learnt together from diagonal Gaussian priors only.")
-        means, stds = [q.mean for q in diagonal], [q.std for q in diagonal]
+        means, stds = [q.mean for q in priors], [q.std for q in priors]
         return DiagonalGaussian(torch.cat(means), torch.cat(stds))
 
     def split(self, q: DiagonalGaussian) -> list[DiagonalGaussian]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ibcl.gaussians import DiagonalGaussian, Distribution, Gaussian
+from ibcl.gaussians import DiagonalGaussian, Distribution
 from ibcl.knowledge import KnowledgeBase
 from ibcl.pooling import pool
 from ibcl.preference import Preference
@@ -178,7 +178,7 @@ class IBCRL:
             raise ValueError("An estimator with anchors is for tasks learnt with learn_together.")
         first, compared = self._first_choice(prior, wanted, method)
         result = self._infer(
-            method, wanted.vector(), self._priors(first), checkpoint, progress, until
+            method, wanted.vector(), self._prior(first), checkpoint, progress, until
         )
         result = replace(result, steps=result.steps + compared)
         if until is None:
@@ -198,7 +198,7 @@ class IBCRL:
         best = max(
             scores,
             key=lambda task: method.preferred(
-                scores[task].returns.mean(0), wanted.vector(), self.scoring.horizon
+                scores[task].returns[0], wanted.vector(), self.scoring.horizon
             ),
         )
         return best, sum(score.steps for score in scores.values())
@@ -249,25 +249,22 @@ class IBCRL:
                 )
         chosen: Sequence[str | None] = priors or [None] * len(tasks)
         sources = [
-            self._priors(name if known else prior)
+            self._prior(name if known else prior)
             for name, known, prior in zip(tasks, kept, chosen, strict=True)
         ]
         family = estimator.family(self.policy_class)
         weights = np.mean([anchor.weights for anchor in anchors], axis=0)
-        joined = [family.join(each) for each in zip(*sources, strict=True)]
-        result = self._infer(inference, weights, joined, checkpoint, progress)
-        joint = [q for q in result.posteriors if isinstance(q, DiagonalGaussian)]
-        parts = zip(*(family.split(q) for q in joint), strict=True)
+        result = self._infer(inference, weights, family.join(sources), checkpoint, progress)
         spent = result
-        for index, (name, posteriors) in enumerate(zip(tasks, parts, strict=True)):
+        for index, (name, q) in enumerate(zip(tasks, family.split(result.posterior), strict=True)):
             if kept[index]:
                 continue
             first = 2 + index * len(self.objectives)
             columns = [0, 1, *range(first, first + len(self.objectives))]
-            own = replace(spent, posteriors=posteriors, history=result.history[:, columns])
+            own = replace(spent, posterior=q, history=result.history[:, columns])
             self._keep(name, wanted[index].vector(), own)
             # The cost is counted once, with the first of them.
-            spent = PolicyInference(posteriors, 0, ())
+            spent = PolicyInference(q)
         return result
 
     def image(self, task: str, name: str, *, degrees: float | None = None) -> PolicyInference:
@@ -280,12 +277,7 @@ class IBCRL:
         symmetry = self._symmetry(degrees)
         self.knowledge.check_new(name)
         weights = symmetry.preference(self.preferences[self.knowledge.record(task).name])
-        images = []
-        for q in self.knowledge.extremes(task):
-            if not isinstance(q, DiagonalGaussian):
-                raise ValueError("Only diagonal Gaussians have an image here.")
-            images.append(symmetry.gaussian(self.policy_class, q))
-        result = PolicyInference(posteriors=tuple(images), updates=0, objectives=())
+        result = PolicyInference(symmetry.gaussian(self.policy_class, self._prior(task)))
         self._keep(name, weights, result)
         return result
 
@@ -300,7 +292,7 @@ class IBCRL:
         return rotation.by(degrees)
 
     def _keep(self, name: str, weights: Floats, result: PolicyInference) -> None:
-        self.knowledge.add(name, result.posteriors, result.steps, result.updates)
+        self.knowledge.add(name, [result.posterior], result.steps, result.updates)
         self.preferences[name] = tuple(weights.tolist())
         self.results[name] = result
 
@@ -308,12 +300,12 @@ class IBCRL:
         self,
         method: BayesianPolicyGradient,
         weights: Floats,
-        priors: Sequence[Gaussian],
+        prior: DiagonalGaussian,
         checkpoint: str | Path | None,
         progress: ProgressCallback | None,
         until: int | None = None,
     ) -> PolicyInference:
-        """Learn from priors; the running state of an estimator carries its critic between tasks."""
+        """Learn from a prior; an estimator carries its critic from task to task."""
         estimator = method.estimator
         if estimator not in self._searches:
             objectives = len(self.objectives)
@@ -321,7 +313,7 @@ class IBCRL:
         return method.infer(
             self.policy_class,
             weights,
-            priors,
+            prior,
             self.sampler,
             self.scoring,
             search=self._searches[estimator],
@@ -331,8 +323,12 @@ class IBCRL:
             progress=progress,
         )
 
-    def _priors(self, task: str | None) -> Sequence[Gaussian]:
-        return self.knowledge.next_priors() if task is None else self.knowledge.extremes(task)
+    def _prior(self, task: str | None) -> DiagonalGaussian:
+        """Return the posterior of a task, or what the next task begins at."""
+        known = self.knowledge
+        (found,) = known.next_priors() if task is None else known.extremes(task)
+        assert isinstance(found, DiagonalGaussian), "policies are learnt as diagonal Gaussians"
+        return found
 
     def policy(self, preference: Any, tasks: Sequence[str] | None = None) -> PreferredPolicy:
         """Generate the policy of a preference over the objectives, without training.
@@ -363,8 +359,8 @@ class IBCRL:
             environment.close()
 
     def task_scores(self, task: str) -> Scores:
-        """Score the mean policies of a task's posteriors."""
-        return self.scores(np.stack([q.mean.numpy() for q in self.knowledge.extremes(task)]))
+        """Score the mean policy of a task's posterior."""
+        return self.scores(self._prior(task).mean.numpy()[None])
 
     def returns(self, theta: Floats) -> NDArray[np.float64]:
         """Return vectors of parameter vectors (n, D), one episode each."""

@@ -15,17 +15,15 @@ Critic and moments belong to the tasks at hand and go with them; only q stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ibcl.rl.clipped_surrogate import ClippedSurrogate, SurrogateSearch
 from ibcl.rl.family import Anchor, Family
 from ibcl.rl.policies import Floats, Policy
-from ibcl.rl.policy_gradient import ClippedSurrogate, SurrogateSearch
 from ibcl.rl.rollout import Sampler, Segment
-from ibcl.rl.variational import Objective, State, Variational
+from ibcl.rl.variational import Objective, Variational
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,7 @@ class JointSearch(SurrogateSearch):
     """What the estimator carries from update to update: moments, the critic and λ."""
 
     settings: JointSurrogate
+    carried = (*SurrogateSearch.carried, "count", "mixing")
 
     def __init__(
         self, settings: JointSurrogate, policy: Policy, objectives: int, seed: int
@@ -88,43 +87,33 @@ class JointSearch(SurrogateSearch):
         self._start_critic()
         self._start_moments(self.family.dimension)
         self.count = 0
-        self._mixing = np.empty((0, 0), dtype=np.float32)
+        self.mixing = np.empty((0, 0), dtype=np.float32)
 
     def policies(self, mean: Floats) -> Floats:
         """Return the mean policy of every task, one row each."""
         return self.family.vertices(mean)
 
-    def state(self) -> State:
-        """Arrays to store in a checkpoint."""
-        return {**super().state(), "count": np.array(self.count), "mixing": self._mixing}
-
-    def load(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from a checkpoint."""
-        super().load(state)
-        self.count = int(state["count"])
-        self._mixing = state["mixing"].astype(np.float32)
-
     def _begin_segment(self, sampler: Sampler, rng: np.random.Generator) -> None:
         """Give a new λ to every copy that began an episode since the last segment."""
         self.count += 1
         fresh = sampler.environment.elapsed < self.settings.segment
-        self._mixing = self.family.renewed(self._mixing, fresh, rng)
+        self.mixing = self.family.renewed(self.mixing, fresh, rng)
 
     def _moves(self) -> bool:
         return self.count > self.settings.critic_warm_up
 
     def _acting(self, q: Variational, noise: Floats) -> Floats:
-        return self.family.acting(q.parameters(noise), self._mixing)
+        return self.family.acting(q.parameters(noise), self.mixing)
 
     def _shared(self, gradient: Floats) -> Floats:
-        return self.family.gradient(gradient, self._mixing)
+        return self.family.gradient(gradient, self.mixing)
 
     def _seen(self, features: Floats) -> Floats:
         """Append λ, by which the outputs are weighed."""
         return self.family.critic_features(features, self._mixing_rows(features.shape[1]))
 
     def _mixing_rows(self, length: int) -> Floats:
-        return np.repeat(self._mixing[:, None], length, axis=1)
+        return np.repeat(self.mixing[:, None], length, axis=1)
 
     def _rewards(self, segment: Segment, objective: Objective) -> Floats:
         """One column: the reward each λ prefers."""

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
+from ibcl.rl.clipped_surrogate import ClippedSurrogate
 from ibcl.rl.family import Anchor
 from ibcl.rl.joint_surrogate import JointSurrogate
-from ibcl.rl.policy_gradient import ClippedSurrogate
 from ibcl.rl.stages import (
     JointStage,
     Recipe,

@@ -7,14 +7,13 @@ objectives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.rl.checkpoint import Carried, State
 from ibcl.rl.policies import Floats
-from ibcl.rl.variational import State
 
 
 class Transitions(NamedTuple):
@@ -33,7 +32,7 @@ class Transitions(NamedTuple):
     mixing: Floats
 
 
-class Replay:
+class Replay(Carried):
     """A ring of rows, sampled uniformly.
 
     Examples
@@ -77,13 +76,13 @@ class Replay:
         """Arrays for a checkpoint."""
         return {"rows": self._rows[: len(self)], "added": np.array(self.added)}
 
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load(self, state: State) -> None:
         """Continue from a checkpoint."""
         self.added = int(state["added"])
         self._rows[: len(self)] = state["rows"]
 
 
-class MultiStep:
+class MultiStep(Carried):
     r"""Turns single steps of many copies into rows of n-step transitions.
 
     A transition is complete n steps after it began, or where its episode ends: at a time limit its
@@ -142,7 +141,7 @@ class MultiStep:
             for part, array in enumerate(entry)
         }
 
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def load(self, state: State) -> None:
         """Continue from a checkpoint."""
         count = 1 + max((int(name.split(".")[0]) for name in state), default=-1)
         self._pending = [

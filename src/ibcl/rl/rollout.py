@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.rl.checkpoint import Carried, State
 from ibcl.rl.environments import Array, Environment
 from ibcl.rl.policies import Floats, Policy
 
@@ -30,7 +31,7 @@ class Segment:
     truncated: NDArray[np.bool_]
 
 
-class Sampler:
+class Sampler(Carried):
     """Walks policies through an environment, one parameter vector a copy.
 
     Examples
@@ -50,14 +51,14 @@ class Sampler:
         self.steps = 0
         self._observation = environment.reset(stagger=True)
 
-    def snapshot(self) -> dict[str, NDArray[np.generic]]:
-        """State from which `restore` continues exactly."""
+    def state(self) -> State:
+        """Arrays from which `load` continues exactly."""
         return {**self.environment.snapshot(), "steps": np.array(self.steps)}
 
-    def restore(self, snapshot: dict[str, NDArray[np.generic]]) -> None:
-        """Continue from a snapshot."""
-        self.steps = int(snapshot["steps"])
-        self._observation = self.environment.restore(snapshot)
+    def load(self, state: State) -> None:
+        """Continue from a checkpoint."""
+        self.steps = int(state["steps"])
+        self._observation = self.environment.restore(dict(state))
 
     def restart(self) -> None:
         """Begin a new episode in every copy, so that the next segment shows whole episodes."""

@@ -7,25 +7,22 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ibcl.rl import kernels
 from ibcl.rl.adam import FlatAdam
+from ibcl.rl.checkpoint import Carried
 from ibcl.rl.kernels import Single
 from ibcl.rl.policies import Floats
-from ibcl.rl.variational import State
 
 TWINS = 2
 BLOCK = 128
 """Rows whose hidden layers fit into a processor's own cache."""
 
 
-class TwinCritics:
+class TwinCritics(Carried):
     """Two critics (inputs → hidden … → 1) and their slowly following targets.
 
     Examples
@@ -35,6 +32,8 @@ class TwinCritics:
     (2, 5)
     """
 
+    carried = ("parameters", "target", "adam")
+
     def __init__(self, inputs: int, hidden: tuple[int, ...], rng: np.random.Generator) -> None:
         self.sizes = np.array([inputs, *hidden, 1], dtype=np.int64)
         layers = []
@@ -43,21 +42,7 @@ class TwinCritics:
         self.parameters = np.concatenate(layers).astype(np.float32)
         self.gradient = np.zeros_like(self.parameters)
         self.target = self.parameters.copy()
-        self._adam = FlatAdam(self.parameters.size)
-
-    def state(self) -> State:
-        """Arrays for a checkpoint."""
-        return {
-            "parameters": self.parameters,
-            "target": self.target,
-            **self._adam.state("adam"),
-        }
-
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
-        self.parameters[:] = state["parameters"]
-        self.target[:] = state["target"]
-        self._adam.load("adam", state)
+        self.adam = FlatAdam(self.parameters.size)
 
     def values(self, inputs: Single) -> Single:
         """Q₁ and Q₂ of inputs (N, in), shape (2, N)."""
@@ -81,7 +66,7 @@ class TwinCritics:
     def fit(self, inputs: Single, targets: Single, rate: float) -> None:
         """Take one step towards the targets."""
         self.differentiate(inputs, targets)
-        self._adam.step(self.parameters, self.gradient, rate)
+        self.adam.step(self.parameters, self.gradient, rate)
 
     def slope(self, inputs: Single, actions: int) -> Floats:
         """∂Q₁/∂a of shape (N, actions), the last inputs, along which a policy climbs."""

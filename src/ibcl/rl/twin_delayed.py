@@ -21,12 +21,11 @@ Replay, critics and moments belong to the task at hand and go with it; only q st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ibcl.rl.adam import FlatAdam
@@ -37,7 +36,7 @@ from ibcl.rl.replay import MultiStep, Replay, Transitions
 from ibcl.rl.rollout import Sampler
 from ibcl.rl.symmetry import Reflection
 from ibcl.rl.twin_critics import TwinCritics
-from ibcl.rl.variational import Objective, Search, State, Variational
+from ibcl.rl.variational import Objective, Search, Variational
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,11 @@ class TwinDelayed:
 class TwinDelayedSearch(Search):
     """What the estimator carries from round to round: replay, critics, moments and draws."""
 
+    carried = (
+        *("iterate", "target", "drawn", "mixing", "round", "mean_value"),
+        *("critics", "replay", "multi_step", "mean_adam", "std_adam"),
+    )
+
     def __init__(self, settings: TwinDelayed, policy: Policy, objectives: int, seed: int) -> None:
         self.settings = settings
         self.policy = policy
@@ -149,57 +153,27 @@ class TwinDelayedSearch(Search):
         rewards = (settings.steps, self.objectives)
         self.replay = Replay(settings.capacity, inputs, actions, rewards, family.tasks)
         self.multi_step = MultiStep(settings.steps, settings.discount)
-        self._mean_adam = FlatAdam(family.dimension)
-        self._std_adam = FlatAdam(family.dimension)
+        self.mean_adam = FlatAdam(family.dimension)
+        self.std_adam = FlatAdam(family.dimension)
         self.round = 0
         self.mean_value = 0.0
-        self._iterate = np.empty(0, dtype=np.float32)
-        self._target = np.empty(0, dtype=np.float32)
-        self._drawn = np.empty((0, 0), dtype=np.float32)
-        self._mixing = np.empty((0, 0), dtype=np.float32)
+        self.iterate = np.empty(0, dtype=np.float32)
+        self.target = np.empty(0, dtype=np.float32)
+        self.drawn = np.empty((0, 0), dtype=np.float32)
+        self.mixing = np.empty((0, 0), dtype=np.float32)
 
     def end(self) -> None:
         """Forget the experience of a finished task."""
         self.replay.added = 0
 
-    def state(self) -> State:
-        """Arrays for a checkpoint."""
-        return {
-            "iterate": self._iterate,
-            "target": self._target,
-            "drawn": self._drawn,
-            "mixing": self._mixing,
-            "round": np.array(self.round),
-            "mean_value": np.array(self.mean_value),
-            **_named("critics", self.critics.state()),
-            **_named("replay", self.replay.state()),
-            **_named("multi_step", self.multi_step.state()),
-            **self._mean_adam.state("mean_adam"),
-            **self._std_adam.state("std_adam"),
-        }
-
-    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
-        self._iterate = state["iterate"].copy()
-        self._target = state["target"].copy()
-        self._drawn = state["drawn"].copy()
-        self._mixing = state["mixing"].copy()
-        self.round = int(state["round"])
-        self.mean_value = float(state["mean_value"])
-        self.critics.load(_part("critics", state))
-        self.replay.load(_part("replay", state))
-        self.multi_step.load(_part("multi_step", state))
-        self._mean_adam.load("mean_adam", state)
-        self._std_adam.load("std_adam", state)
-
     def prepare(self, q: Variational) -> None:
         """Begin the policy that is moved, and its target, at the mean of q."""
-        if not self._iterate.size:
-            self._iterate, self._target = q.mean.copy(), q.mean.copy()
+        if not self.iterate.size:
+            self.iterate, self.target = q.mean.copy(), q.mean.copy()
 
     def update(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
-    ) -> dict[str, float]:
+    ) -> int:
         """Collect, replay and move q in place for one iteration's rounds (Algorithm 4)."""
         settings = self.settings
         if objective.trajectory_kl:
@@ -217,7 +191,7 @@ class TwinDelayedSearch(Search):
                     self.learn(q, objective, mirror, rng)
                     updates += settings.updates
                 self.round += 1
-        return {"value": self.mean_value, "updates": float(updates)}
+        return updates
 
     def _collect(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
@@ -225,13 +199,13 @@ class TwinDelayedSearch(Search):
         """Take a round's steps with every copy."""
         settings, copies = self.settings, sampler.environment.copies
         fresh = sampler.environment.elapsed < settings.length
-        self._mixing = self.family.renewed(self._mixing, fresh, rng)
-        if self.round % settings.refresh == 0 or not len(self._drawn):
+        self.mixing = self.family.renewed(self.mixing, fresh, rng)
+        if self.round % settings.refresh == 0 or not len(self.drawn):
             noise = q.mirrored_noise(copies, rng)
             noise *= q.std
-            noise += self._iterate
-            self._drawn = noise
-        theta = self.family.acting(self._drawn, self._mixing)
+            noise += self.iterate
+            self.drawn = noise
+        theta = self.family.acting(self.drawn, self.mixing)
         sizes = np.geomspace(settings.least_noise, 1.0, copies, dtype=np.float32)[:, None]
         segment = sampler.segment(theta, settings.length, objective.action_std * sizes, rng)
         actions = np.clip(segment.actions, -1, 1)
@@ -244,7 +218,7 @@ class TwinDelayedSearch(Search):
                 segment.following[:, step],
                 segment.terminated[:, step],
                 segment.truncated[:, step],
-                self._mixing.copy(),
+                self.mixing.copy(),
             )
             self.replay.add(rows)
 
@@ -278,7 +252,7 @@ class TwinDelayedSearch(Search):
         following = np.ascontiguousarray(family.actor_features(rows.following, rows.mixing))
         actions = np.concatenate(
             [
-                family.network.act(family.policies(self._target[None], mixing[None])[0], block)[0]
+                family.network.act(family.policies(self.target[None], mixing[None])[0], block)[0]
                 for mixing, block in zip(mixings, np.split(following, len(mixings)), strict=True)
             ]
         )
@@ -305,7 +279,7 @@ class TwinDelayedSearch(Search):
         seen = family.critic_features(rows.features, rows.mixing)
         inputs = np.concatenate([seen, rows.actions], axis=1)
         moves = self.round >= settings.critic_warm_up
-        step = _PolicyStep.of(q, self._iterate, objective, rng)
+        step = _PolicyStep.of(q, self.iterate, objective, rng)
         critic_rate = objective.rate * settings.critic_rate
         blocks = rng.permutation(len(inputs) // settings.batch)
         update = 0
@@ -320,10 +294,10 @@ class TwinDelayedSearch(Search):
                     turn = blocks[(update // settings.delay) % len(blocks)] * settings.batch
                     self._improve(step, rows, slice(turn, turn + settings.batch), objective.rate)
         self.critics.follow(settings.target_share)
-        self._target += settings.target_share * (self._iterate - self._target)
+        self.target += settings.target_share * (self.iterate - self.target)
         # A plain mean at first, a moving average once that is the shorter memory.
         share = max(settings.average_share, 1 / (1 + self.round))
-        q.mean += np.float32(share) * (self._iterate - q.mean)
+        q.mean += np.float32(share) * (self.iterate - q.mean)
 
     def _improve(self, step: _PolicyStep, rows: Transitions, block: slice, rate: float) -> None:
         """Move (μ, log σ) up the first critic and towards the prior, at the states of a block."""
@@ -345,8 +319,8 @@ class TwinDelayedSearch(Search):
         (gradient,) = family.gradient(gradient[None], mixing[:1])
         by_log_std = step.shift * gradient + step.spread_pull
         gradient += step.pull * (step.mean - step.prior_mean)
-        self._mean_adam.step(step.mean, gradient, rate * settings.actor_rate)
-        self._std_adam.step(step.log_std, by_log_std, rate * settings.std_rate)
+        self.mean_adam.step(step.mean, gradient, rate * settings.actor_rate)
+        self.std_adam.step(step.log_std, by_log_std, rate * settings.std_rate)
 
 
 class _PolicyStep(NamedTuple):
@@ -416,12 +390,3 @@ def _image(anchor: Anchor, reflection: Reflection) -> Anchor:
 
     weights = tuple(reflection.preference(anchor.weights).tolist())
     return Anchor(weights, mirrored(anchor.cap), mirrored(anchor.base))
-
-
-def _named(prefix: str, state: State) -> State:
-    return {f"{prefix}.{name}": array for name, array in state.items()}
-
-
-def _part(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    start = prefix + "."
-    return {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ibcl.gaussians import DiagonalGaussian
+from ibcl.rl.checkpoint import Carried
 from ibcl.rl.policies import Floats
 from ibcl.rl.rollout import Sampler
 
-State = dict[str, NDArray[np.generic]]
-
 
 @dataclass
-class Variational:
+class Variational(Carried):
     """μ and log σ as arrays that an estimator moves in place.
 
     Examples
@@ -26,6 +24,8 @@ class Variational:
     >>> q.kl_gradient(q)[0].tolist()
     [0.0, 0.0]
     """
+
+    carried = ("mean", "log_std")
 
     mean: Floats
     log_std: Floats
@@ -82,7 +82,7 @@ class Objective:
     cap: Floats | None = None
 
 
-class Search(ABC):
+class Search(Carried, ABC):
     """The running state of an estimator: updates q, and can be stored and continued."""
 
     @abstractmethod
@@ -92,20 +92,12 @@ class Search(ABC):
     @abstractmethod
     def update(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
-    ) -> dict[str, float]:
-        """Sample policies from q, roll them out, move q in place; returns what was measured."""
+    ) -> int:
+        """Sample policies from q, roll them out, move q in place; returns how many updates."""
 
     def policies(self, mean: Floats) -> Floats:
         """Return the mean policies to score, one row for each task learnt."""
         return mean[None]
 
-    def end(self) -> None:  # noqa: B027 - most have nothing to forget
+    def end(self) -> None:
         """Forget what no later task needs."""
-
-    @abstractmethod
-    def state(self) -> State:
-        """Arrays for a checkpoint."""
-
-    @abstractmethod
-    def load(self, state: State) -> None:
-        """Continue from a checkpoint."""

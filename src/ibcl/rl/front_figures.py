@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ibcl.rl.expected_utility import even_preferences
 from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, exposed_together, film, rendered
 from ibcl.rl.hypervolume import front
+from ibcl.rl.hypervolume_tables import Interval, hypervolume_unit
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.policies import Floats
 from ibcl.rl.published import PUBLISHED, PUBLISHED_POINTS
-from ibcl.rl.report import Interval, hypervolume_unit
 from ibcl.rl.results import SeedResult
 from ibcl.rl.stages import Recipe
 

@@ -7,8 +7,8 @@ from known_fronts import LinearQuadratic
 
 from ibcl.gaussians import DiagonalGaussian
 from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient
+from ibcl.rl.clipped_surrogate import ClippedSurrogate, generalised_advantages, surrogate
 from ibcl.rl.policies import Perceptron, Policy
-from ibcl.rl.policy_gradient import ClippedSurrogate, generalised_advantages, surrogate
 from ibcl.rl.rollout import Sampler
 from ibcl.rl.twin_delayed import TwinDelayed
 from ibcl.rl.variational import Objective, Variational
@@ -134,8 +134,8 @@ def test_rewards_beyond_a_cap_are_not_paid_for():
         policy = Policy(1, 1, hidden=())
         prior = DiagonalGaussian(torch.zeros(2), torch.full((2,), 0.05))
         sampler = Sampler(LinearQuadratic(16), policy)
-        found = inference.infer(policy, (0.9, 0.1), [prior], sampler, LinearQuadratic(1))
-        gains[cap] = -float(found.posteriors[0].mean[0])
+        found = inference.infer(policy, (0.9, 0.1), prior, sampler, LinearQuadratic(1))
+        gains[cap] = -float(found.posterior.mean[0])
     assert gains[None] > 0.75
     assert 0.3 < gains[-0.25, 1.0] < 0.6
 
@@ -147,7 +147,7 @@ def test_a_cap_or_pause_that_could_not_be_kept_is_refused():
     prior = DiagonalGaussian(torch.zeros(2), torch.ones(2))
 
     def infer(inference, **options):
-        inference.infer(policy, (0.9, 0.1), [prior], sampler, LinearQuadratic(1), **options)
+        inference.infer(policy, (0.9, 0.1), prior, sampler, LinearQuadratic(1), **options)
 
     with pytest.raises(ValueError, match="cap has 1 values"):
         infer(BayesianPolicyGradient(cap=(1.0,)))

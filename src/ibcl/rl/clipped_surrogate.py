@@ -21,9 +21,8 @@ gradient only sees what depends on the sampled action.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from ibcl.rl.adam import Adam
 from ibcl.rl.policies import Floats, Perceptron, Policy
 from ibcl.rl.rollout import Sampler, Segment
-from ibcl.rl.variational import Objective, Search, State, Variational
+from ibcl.rl.variational import Objective, Search, Variational
 
 
 class SurrogateGradient(NamedTuple):
@@ -136,6 +135,8 @@ class ClippedSurrogate:
 class SurrogateSearch(Search):
     """What the estimator carries from update to update: optimiser moments and the critic."""
 
+    carried: ClassVar[tuple[str, ...]] = ("value", "value_adam", "mean_adam", "std_adam")
+
     def __init__(
         self, settings: ClippedSurrogate, policy: Policy, objectives: int, seed: int
     ) -> None:
@@ -153,35 +154,19 @@ class SurrogateSearch(Search):
 
     def _start_critic(self) -> None:
         self.value = self.critic.initial(np.random.default_rng([self.seed, 1]), last=0.1)
-        self._value_adam = Adam(self.critic.dimension)
+        self.value_adam = Adam(self.critic.dimension)
 
     def _start_moments(self, dimension: int) -> None:
-        self._mean_adam = Adam(dimension)
-        self._std_adam = Adam(dimension)
+        self.mean_adam = Adam(dimension)
+        self.std_adam = Adam(dimension)
 
     def begin(self) -> None:
         """Forget the moments of q, as a new task's gradients are others; keep the critic."""
         self._start_moments(self.policy.dimension)
 
-    def state(self) -> State:
-        """Arrays to store in a checkpoint."""
-        return {
-            "value": self.value,
-            **self._value_adam.state("value_adam"),
-            **self._mean_adam.state("mean_adam"),
-            **self._std_adam.state("std_adam"),
-        }
-
-    def load(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from a checkpoint."""
-        self.value = state["value"].astype(np.float32)
-        self._value_adam.load("value_adam", state)
-        self._mean_adam.load("mean_adam", state)
-        self._std_adam.load("std_adam", state)
-
     def update(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
-    ) -> dict[str, float]:
+    ) -> int:
         """Sample policies from q, roll them out, and move (μ, log σ) in place (Algorithm 4)."""
         settings, network = self.settings, self.policy.network
         self._begin_segment(sampler, rng)
@@ -215,11 +200,11 @@ class SurrogateSearch(Search):
                 by_mean, by_log_std = q.kl_gradient(objective.prior)
                 by_mean = gradient.sum(0) + objective.kl_weight * by_mean
                 by_log_std = q.std * (gradient * noise).sum(0) + objective.kl_weight * by_log_std
-                self._mean_adam.step(q.mean, self._limited(by_mean), rate * settings.mean_rate)
-                self._std_adam.step(q.log_std, self._limited(by_log_std), rate * settings.std_rate)
+                self.mean_adam.step(q.mean, self._limited(by_mean), rate * settings.mean_rate)
+                self.std_adam.step(q.log_std, self._limited(by_log_std), rate * settings.std_rate)
             if divergence > settings.divergence_limit:
                 break
-        return {"divergence": divergence, "updates": 1.0}
+        return 1
 
     def _begin_segment(self, sampler: Sampler, rng: np.random.Generator) -> None:
         """Nothing is decided before a segment."""
@@ -303,4 +288,4 @@ class SurrogateSearch(Search):
         error = self._outputs(activations, flat) - targets.reshape(1, -1, targets.shape[-1])
         upstream = self._upstream(error, flat) / error.shape[1]
         gradient = self.critic.backward(self.value[None], activations, upstream)
-        self._value_adam.step(self.value, self._limited(gradient[0]), self.settings.value_rate)
+        self.value_adam.step(self.value, self._limited(gradient[0]), self.settings.value_rate)

@@ -9,12 +9,12 @@ from pathlib import Path
 from ibcl.engines import Engine
 from ibcl.rl.environments import make
 from ibcl.rl.expected_utility import even_preferences
-from ibcl.rl.experiment import run
-from ibcl.rl.figures import draw_curves, draw_frames, draw_front
+from ibcl.rl.front_figures import draw_curves, draw_frames, draw_front
+from ibcl.rl.hypervolume_tables import summary, write_tables
 from ibcl.rl.locomotion import DEFINITIONS
 from ibcl.rl.recipes import recipe
-from ibcl.rl.report import summary, write_tables
-from ibcl.rl.training import train
+from ibcl.rl.seed_training import train
+from ibcl.rl.seeds import run
 from ibcl.run_logs import RunLog
 
 ROWS_OF_FRAMES = 5
@@ -65,8 +65,7 @@ def benchmark(
     draw_front(plan, results, objectives, folder / "front.png")
     draw_curves(results, objectives, folder / "curves.png")
     if environment in DEFINITIONS:
-        place = folder / "seeds" / f"seed-{seeds[0]}"
-        ibcrl = train(plan, seeds[0], place, print, threads).ibcrl
+        ibcrl = train(plan, seeds[0], folder / "seeds" / f"seed-{seeds[0]}", threads).ibcrl
         shown = even_preferences(ROWS_OF_FRAMES, len(objectives))
         draw_frames(plan, ibcrl, shown.tolist(), folder / "frames.png")
     return text

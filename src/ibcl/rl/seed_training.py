@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,33 +14,32 @@ from ibcl.rl.bayesian_policy_gradient import PolicyInference, PolicyProgress
 from ibcl.rl.hypervolume import hypervolume
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.results import Spent
-from ibcl.rl.stages import JointStage, Recipe, Stage, SymmetryTransfer
+from ibcl.rl.stages import JointStage, Recipe, Restarts, Stage, SymmetryTransfer
 from ibcl.run_logs import RunLog
 
 SECONDS_BETWEEN_LINES = 10.0
-Report = Callable[[str], None]
+
+
+def say(line: str) -> None:
+    """Write one whole line, whichever process it comes from."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 class ProgressLine:
     """Tells at intervals how a seed is doing: return, KL, hypervolume so far and time left."""
 
-    def __init__(
-        self, recipe: Recipe, seed: int, report: Report, log: RunLog | None = None
-    ) -> None:
+    def __init__(self, recipe: Recipe, seed: int, log: RunLog | None = None) -> None:
         self.recipe = recipe
         self.seed = seed
-        self.report = report
         self.log = log
         self.scored: list[tuple[float, ...]] = []
-        self._task = ""
+        self.task = ""
+        """What the next lines are about."""
         self._finished = 0
         self._fresh = 0
         self._started = time.monotonic()
         self._last = -SECONDS_BETWEEN_LINES
-
-    def begin(self, task: str) -> None:
-        """Name the task that the next lines are about."""
-        self._task = task
 
     def end(self, returns: Sequence[Sequence[float]], iterations: int) -> None:
         """Count finished tasks, whose mean policies' returns join the hypervolume."""
@@ -51,7 +51,7 @@ class ProgressLine:
         self._fresh += 1
         if self.log is not None:
             figures = {f"return {k}": value for k, value in enumerate(progress.returns, start=1)}
-            run = f"seed-{self.seed}/{self._task}"
+            run = f"seed-{self.seed}/{self.task}"
             self.log.log(run, progress.iteration, {**figures, "KL": progress.kl})
         now = time.monotonic()
         if now - self._last < SECONDS_BETWEEN_LINES or not progress.returns:
@@ -62,8 +62,8 @@ class ProgressLine:
         points = np.reshape(progress.returns, (-1, len(self.recipe.reference))).tolist()
         volume = hypervolume([*self.scored, *points], self.recipe.reference)
         returns = ", ".join(f"{value:.0f}" for value in progress.returns)
-        self.report(
-            f"seed {self.seed}  {self._task} {progress.iteration}/{progress.iterations}  "
+        say(
+            f"seed {self.seed}  {self.task} {progress.iteration}/{progress.iterations}  "
             f"return ({returns})  KL {progress.kl:.0f}  hypervolume {volume:.4g}  "
             f"{progress.steps_per_second:,.0f} steps/s  "
             f"{progress.updates_per_second:,.0f} updates/s  "
@@ -93,63 +93,50 @@ class Trained(NamedTuple):
 
 
 def train(
-    recipe: Recipe,
-    seed: int,
-    folder: Path,
-    report: Report,
-    threads: int = 1,
-    log: RunLog | None = None,
+    recipe: Recipe, seed: int, folder: Path, threads: int = 1, log: RunLog | None = None
 ) -> Trained:
     """Learn the tasks of a recipe, continuing from the folder's checkpoints.
 
     With restarts the first task is begun from several starts, and the best of them is learnt on.
     """
-    line = ProgressLine(recipe, seed, report, log)
-    starts = _starts(recipe, seed, folder)
-    best, trials = 0, list[PolicyInference]()
+    line = ProgressLine(recipe, seed, log)
+    start, given_up = (seed, folder), list[Spent]()
     if recipe.restarts is not None:
-        until, first = recipe.restarts.iterations, recipe.trained[0]
-        trials = [
-            _learn(learner(recipe, start.seed, threads), first, start.folder, line, until)
-            for start in starts
-        ]
-        shown = [trial.objectives[0] for trial in trials]
-        best = int(np.argmax(shown))
-        told = ", ".join(f"{value:.0f}" for value in shown)
-        report(f"seed {seed}  of starts that returned {told} the best goes on")
-    given_up = [
-        Spent(trial.updates, trial.steps, trial.cpu_seconds)
-        for start, trial in enumerate(trials)
-        if start != best
-    ]
-    ibcrl = learner(recipe, starts[best].seed, threads)
+        start, given_up = _best_start(recipe, recipe.restarts, seed, folder, threads, line)
+    ibcrl = learner(recipe, start[0], threads)
     for stage in recipe.stages:
         if isinstance(stage, SymmetryTransfer):
             ibcrl.image(stage.of, stage.task, degrees=stage.degrees)
             continue
-        _learn(ibcrl, stage, starts[best].folder, line)
-        line.end([mean_returns(ibcrl, task) for task in stage.names], stage.inference.iterations)
+        _learn(ibcrl, stage, start[1], line)
+        returns = [ibcrl.task_scores(task).returns[0].tolist() for task in stage.names]
+        line.end(returns, stage.inference.iterations)
     return Trained(ibcrl, given_up)
 
 
-class _Start(NamedTuple):
-    """What a start's random numbers come of, and where its checkpoints are."""
-
-    seed: int
-    folder: Path
-
-
-def _starts(recipe: Recipe, seed: int, folder: Path) -> list[_Start]:
-    """Return the starts to try; the first is the seed's own, as it is without others."""
-    count = 1 if recipe.restarts is None else recipe.restarts.starts
-    others = [
-        _Start(
-            int(np.random.SeedSequence([seed, start]).generate_state(1)[0]),
-            folder / f"start-{start}",
-        )
-        for start in range(1, count)
-    ]
-    return [_Start(seed, folder), *others]
+def _best_start(
+    recipe: Recipe, restarts: Restarts, seed: int, folder: Path, threads: int, line: ProgressLine
+) -> tuple[tuple[int, Path], list[Spent]]:
+    """Begin several times; return seed and folder of the best, and what the others cost."""
+    first = recipe.stages[0]
+    assert isinstance(first, Stage)
+    # The first start is the seed's own, as it is without others.
+    starts = [(seed, folder)]
+    for n in range(1, restarts.starts):
+        drawn = int(np.random.SeedSequence([seed, n]).generate_state(1)[0])
+        starts.append((drawn, folder / f"start-{n}"))
+    shown, spent = [], []
+    for number, place in starts:
+        ibcrl = learner(recipe, number, threads)
+        trial = _learn(ibcrl, first, place, line, restarts.iterations)
+        weights, horizon = first.preference, ibcrl.scoring.horizon
+        scored = [first.inference.preferred(row[2:], weights, horizon) for row in trial.history]
+        shown.append(max(scored))
+        spent.append(Spent(trial.updates, trial.steps, trial.cpu_seconds))
+    best = int(np.argmax(shown))
+    told = ", ".join(f"{value:.0f}" for value in shown)
+    say(f"seed {seed}  of starts that returned {told} the best goes on")
+    return starts[best], spent[:best] + spent[best + 1 :]
 
 
 def _learn(
@@ -159,7 +146,7 @@ def _learn(
     line: ProgressLine,
     until: int | None = None,
 ) -> PolicyInference:
-    line.begin(stage.task)
+    line.task = stage.task
     checkpoint = folder / f"{stage.task}.safetensors"
     if isinstance(stage, JointStage):
         return ibcrl.learn_together(
@@ -178,9 +165,3 @@ def _learn(
         until=until,
         progress=line,
     )
-
-
-def mean_returns(ibcrl: IBCRL, task: str) -> list[float]:
-    """Score the mean policy of a task's posterior."""
-    returns: list[float] = ibcrl.task_scores(task).returns.mean(0).tolist()
-    return returns
