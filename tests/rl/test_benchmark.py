@@ -17,7 +17,7 @@ from ibcl.cli.rl import rl
 from ibcl.rl import Anchor, BayesianPolicyGradient, TwinDelayed
 from ibcl.rl.expected_utility import expected_utility
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.hypervolume_tables import Interval, needed_tasks, summary, trained_tasks
+from ibcl.rl.hypervolume_tables import summary
 from ibcl.rl.published import PUBLISHED
 from ibcl.rl.recipes import RECIPES, recipe
 from ibcl.rl.results import SeedResult, TaskResult
@@ -190,11 +190,11 @@ def test_only_the_baseline_is_called_one(name):
 
 def test_what_a_kept_task_needed_is_counted_and_what_was_learnt_beside_it_is_not():
     plan = recipe("mo-halfcheetah")
-    assert needed_tasks(plan, ["energy", "speed"]) == {"energy", "sprint", "run", "cruise", "speed"}
+    assert plan.needed(["energy", "speed"]) == {"energy", "sprint", "run", "cruise", "speed"}
     apart = {"energy", "sprint", "run", "cruise", "jog", "walk", "stroll", "amble", "canter"}
     together = {"ambling", "strolling", "cantering"}
-    assert needed_tasks(plan, ["strolling"]) == apart | together | {"speed", "dash"}
-    assert needed_tasks(plan, ["canter"]) == apart - {"amble"}
+    assert plan.needed(["strolling"]) == apart | together | {"speed", "dash"}
+    assert plan.needed(["canter"]) == apart - {"amble"}
 
 
 def test_tasks_learnt_together_share_a_stretch_of_the_curves_and_images_have_none():
@@ -216,9 +216,8 @@ def test_tasks_learnt_together_share_a_stretch_of_the_curves_and_images_have_non
 
 def test_an_image_is_combined_but_not_trained():
     plan = recipe("mo-ant")
-    needed = needed_tasks(plan, ["y-speed"])
-    assert needed == {"y-speed", "diagonal"}
-    assert trained_tasks(plan, needed) == {"diagonal"}
+    assert plan.needed(["y-speed"]) == {"y-speed", "diagonal"}
+    assert plan.posteriors(["y-speed"]) == 1
 
 
 def test_tasks_learnt_together_are_needed_together():
@@ -231,7 +230,7 @@ def test_tasks_learnt_together_are_needed_together():
         ),
         combinations={},
     )
-    assert needed_tasks(plan, ["d"]) == {"a", "c", "d"}
+    assert plan.needed(["d"]) == {"a", "c", "d"}
 
 
 def test_the_priors_of_priors_count_as_trained():
@@ -246,21 +245,10 @@ def test_the_priors_of_priors_count_as_trained():
         ),
         combinations={},
     )
-    assert needed_tasks(chain, ["a", "d"]) == {"a", "d"}
-    assert needed_tasks(chain, ["e"]) == {"a", "b", "d", "e"}
-    assert needed_tasks(chain, ["c"]) == {"a", "b", "c"}
-    assert needed_tasks(chain, ["c", "d"]) == {"a", "b", "c", "d"}
-
-
-def test_an_interval_covers_its_mean_at_the_stated_rate():
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    samples = rng.normal(5.0, 2.0, (4000, 9))
-    covered = [
-        abs(interval.mean - 5) <= interval.half_width for interval in map(Interval.of, samples)
-    ]
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
+    assert chain.needed(["a", "d"]) == {"a", "d"}
+    assert chain.needed(["e"]) == {"a", "b", "d", "e"}
+    assert chain.needed(["c"]) == {"a", "b", "c"}
+    assert chain.needed(["c", "d"]) == {"a", "b", "c", "d"}
 
 
 def test_a_task_that_is_kept_is_learnt_and_counted_once(tmp_path):

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.intervals import interval
 from ibcl.rl.environments import make
 from ibcl.rl.expected_utility import even_preferences, expected_utility
 from ibcl.rl.hypervolume import hypervolume
-from ibcl.rl.hypervolume_tables import Interval, hypervolume_unit
+from ibcl.rl.hypervolume_tables import hypervolume_unit
 from ibcl.rl.published import PUBLISHED
 from ibcl.rl.released import Actor, read_actor, read_returns
 from ibcl.rl.rollout import Scores, play
@@ -126,7 +127,7 @@ def comparison_table(
         if len(rows) > 1:
             lines.append(
                 f"| **{method}, mean of {len(rows)}, 95 % interval** "
-                f"| {Interval.of(volumes).times(unit)} | {Interval.of(utilities).times(1, 0)} | "
+                f"| {interval(volumes).times(unit)} | {interval(utilities).times(1, 0)} | "
                 f"| {source} |"
             )
     for method, figure in PUBLISHED.get(environment, {}).items():

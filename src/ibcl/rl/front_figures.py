@@ -12,10 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ibcl.intervals import interval
 from ibcl.rl.expected_utility import even_preferences
 from ibcl.rl.frames import SECONDS_A_FRAME, VIEWS, animate, exposed_together, film, rendered
 from ibcl.rl.hypervolume import front
-from ibcl.rl.hypervolume_tables import Interval, hypervolume_unit
+from ibcl.rl.hypervolume_tables import hypervolume_unit
 from ibcl.rl.ibcrl import IBCRL
 from ibcl.rl.policies import Floats
 from ibcl.rl.published import PUBLISHED, PUBLISHED_POINTS
@@ -69,12 +70,12 @@ def draw_front(
 def _draw_hypervolumes(axes: Any, recipe: Recipe, results: Sequence[SeedResult]) -> None:
     """Draw one dot a seed and the interval of every combination, published figures as lines."""
     unit, power = hypervolume_unit(len(recipe.reference))
-    for place, name in enumerate(recipe.combinations):
+    for index, name in enumerate(recipe.combinations):
         values = [result.hypervolumes[name] / unit for result in results]
-        interval = Interval.of(values)
-        axes.plot([place] * len(values), values, "o", ms=3, color=f"C{place}", alpha=0.6)
-        width = None if math.isnan(interval.half_width) else interval.half_width
-        axes.errorbar(place + 0.15, interval.mean, width, fmt="_", capsize=3, color=f"C{place}")
+        found = interval(values)
+        axes.plot([index] * len(values), values, "o", ms=3, color=f"C{index}", alpha=0.6)
+        width = None if math.isnan(found.half_width) else found.half_width
+        axes.errorbar(index + 0.15, found.mean, width, fmt="_", capsize=3, color=f"C{index}")
     for name, figure in PUBLISHED.get(recipe.environment, {}).items():
         value = figure.hypervolume
         axes.axhline(value / unit, color="0.5", lw=0.7, ls="--")
@@ -100,7 +101,7 @@ def draw_curves(results: Sequence[SeedResult], objectives: Sequence[str], path: 
                 values = curves[:, :, 2 + k]
                 axes.plot(steps, values.mean(0), color=f"C{k}", lw=1)
                 if len(results) > 1:
-                    widths = [Interval.of(column).half_width for column in values.T.tolist()]
+                    widths = [interval(column).half_width for column in values.T.tolist()]
                     low, high = values.mean(0) - widths, values.mean(0) + widths
                     axes.fill_between(steps, low, high, color=f"C{k}", alpha=0.25, lw=0)
         start += float(np.mean([result.tasks[group[0]].steps for result in results]))
@@ -142,12 +143,12 @@ def draw_frames(
     figure = _figure(8, 8 * (height / width * rows / columns) + 0.25 * rows)
     strips = []
     shown = zip(means, preferences, ibcrl.returns(means), strict=True)
-    for place, (mean, weights, value) in enumerate(shown, start=1):
+    for number, (mean, weights, value) in enumerate(shown, start=1):
         still = pictures(mean)
         moving = pictures(mean, first=200, seconds=SECONDS_A_FRAME, count=MOMENTS)
         if still is None or moving is None:
             return
-        axes: Any = figure.add_subplot(rows, columns, place)
+        axes: Any = figure.add_subplot(rows, columns, number)
         axes.imshow(exposed_together(still))
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("0.8")

@@ -132,6 +132,39 @@ class Recipe:
         """The stages that are learnt."""
         return [stage for stage in self.stages if not isinstance(stage, SymmetryTransfer)]
 
+    def needed(self, tasks: Sequence[str]) -> set[str]:
+        """Find the tasks that had to be learnt for a combination, priors of priors included."""
+        learnt_by: dict[str, int] = {}
+        for index, stage in enumerate(self.stages):
+            for name in stage.names:
+                # A task that is kept by a later stage belongs to the one that learnt it.
+                learnt_by.setdefault(name, index)
+        needed: set[str] = set()
+        waiting = list(tasks)
+        while waiting:
+            task = waiting.pop()
+            if task in needed:
+                continue
+            stage = self.stages[learnt_by[task]]
+            if isinstance(stage, JointStage):
+                needed |= set(stage.names) - set(stage.kept)
+                waiting += [*stage.priors, *stage.kept]
+                continue
+            needed.add(task)
+            if isinstance(stage, SymmetryTransfer):
+                waiting.append(stage.of)
+            elif stage.priors:
+                waiting += stage.priors
+            elif learnt_by[task]:
+                waiting.append(self.stages[learnt_by[task] - 1].names[-1])
+        return needed
+
+    def posteriors(self, tasks: Sequence[str]) -> int:
+        """Count the posteriors trained for a combination, images left out."""
+        if self.sees_the_preference:
+            return 1
+        return len(self.needed(tasks) & {name for each in self.trained for name in each.names})
+
     @property
     def sees_the_preference(self) -> bool:
         """Whether it is the baseline: one network for all preferences, and no posterior a task."""

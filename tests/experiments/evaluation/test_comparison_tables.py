@@ -12,6 +12,7 @@ from ibcl.experiments.evaluation.comparison_tables import (
     summarise,
 )
 from ibcl.experiments.evaluation.findings import findings
+from ibcl.intervals import interval
 
 
 def constant(table_of, accuracy, **run):
@@ -70,7 +71,7 @@ def test_differences_are_taken_seed_by_seed(table_of):
     ]
     found = differences(pd.concat(runs), "oracle")
     assert found["method"].tolist() == ["ibcl"]
-    expected = metrics.interval([0.01, 0.02, 0.01])
+    expected = interval([0.01, 0.02, 0.01])
     assert found["mean"].item() == pytest.approx(expected.mean)
     assert found["half_width"].item() == pytest.approx(expected.half_width)
     shown = difference_table(found).set_index("method")

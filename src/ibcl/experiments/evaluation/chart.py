@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.style import MOST_LINES, Look, look
 from ibcl.experiments.evaluation.titles import in_order, keeps_all_data, title
+from ibcl.intervals import interval
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,7 @@ def lines_over_seeds(
     lines = []
     for position, (name, part) in enumerate(values.groupby(who, sort=False)):
         points = [
-            (at, metrics.interval(group["value"].tolist()))
-            for at, group in part.groupby(x, sort=False)
+            (at, interval(group["value"].tolist())) for at, group in part.groupby(x, sort=False)
         ]
         if all(isinstance(at, int | float) for at, _ in points):
             points.sort(key=lambda point: float(str(point[0])))

@@ -33,6 +33,7 @@ from ibcl.experiments.evaluation.titles import (
     in_order,
     title,
 )
+from ibcl.intervals import interval
 
 ALONG = "along=tasks"
 """Label of runs in which a few contenders were asked after every task."""
@@ -94,7 +95,7 @@ def rankings(table: pd.DataFrame) -> Iterator[Chart]:
     found = []
     for (benchmark, family), part in values.groupby(["benchmark", "preferences"], sort=False):
         each = {
-            (str(method), int(str(memory))): metrics.interval(group["value"].tolist())
+            (str(method), int(str(memory))): interval(group["value"].tolist())
             for (method, memory), group in part.groupby(["method", "memory"], sort=False)
         }
         order = in_order(each)

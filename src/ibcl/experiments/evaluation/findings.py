@@ -10,6 +10,7 @@ from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.comparison_tables import by_metric, column_title, percent
 from ibcl.experiments.evaluation.titles import group_of, keeps_all_data, title
 from ibcl.experiments.methods.registration import OURS
+from ibcl.intervals import interval
 
 
 def findings(table: pd.DataFrame) -> list[str]:
@@ -30,7 +31,7 @@ def _sentence(values: pd.DataFrame) -> str:
     if not fair:
         return "only methods that keep all data were run."
     best = fair[0]
-    own = metrics.interval(_of(values, best).tolist())
+    own = interval(_of(values, best).tolist())
     text = f"{title(*best)} is best with {percent(own.mean, own.half_width)} %"
     rivals = [who for who in fair[1:] if (group_of(who[0]) == OURS) != (group_of(best[0]) == OURS)]
     if rivals:
@@ -49,7 +50,7 @@ def _of(values: pd.DataFrame, who: tuple[str, int]) -> pd.Series[float]:
 def _lead(values: pd.DataFrame, first: tuple[str, int], second: tuple[str, int]) -> str:
     """How far the second is behind the first, seed by seed, and whether that is sure."""
     difference = (_of(values, first) - _of(values, second)).dropna()
-    found = metrics.interval(difference.tolist()) if len(difference) else None
+    found = interval(difference.tolist()) if len(difference) else None
     if found is None:
         return "shares no seed with it"
     points = 100 * found.mean

@@ -13,13 +13,11 @@ All take the column to look at, ``"accuracy"`` or ``"balanced_accuracy"``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
-from scipy import stats
+
+from ibcl.intervals import interval
 
 RUN = ["benchmark", "method", "memory", "preferences", "selection", "label", "seed"]
 """What tells one run's rows from another's."""
@@ -125,33 +123,6 @@ def at_last_task(values: pd.DataFrame) -> pd.DataFrame:
     """A metric after the last task of each run: one row per run."""
     last = values.groupby(RUN)["task"].transform("max")
     return values[values["task"] == last].drop(columns="task").reset_index(drop=True)
-
-
-class Interval(NamedTuple):
-    """A mean with the half width of its 95 % Student interval; NaN from one value."""
-
-    mean: float
-    half_width: float
-    n: int
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Estimate a mean from one value per seed.
-
-    Examples
-    --------
-    >>> found = interval([1.0, 2.0, 3.0])
-    >>> found.mean, round(found.half_width, 3), found.n
-    (2.0, 2.484, 3)
-    """
-    n = len(values)
-    if n == 0:
-        raise ValueError("An interval needs at least one value.")
-    mean = float(np.mean(values))
-    if n == 1:
-        return Interval(mean, math.nan, 1)
-    quantile = float(stats.t.ppf(0.975, n - 1))
-    return Interval(mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(n), n)
 
 
 def over_seeds(values: pd.DataFrame) -> pd.DataFrame:

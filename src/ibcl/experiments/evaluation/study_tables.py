@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ibcl.experiments.evaluation import metrics
 from ibcl.experiments.evaluation.comparison_tables import percent
 from ibcl.experiments.evaluation.titles import benchmark_title
+from ibcl.intervals import interval
 
 HALF_A_POINT = 0.005
 
@@ -36,7 +36,7 @@ def _interval(values: pd.Series[float]) -> str:
     present = values.dropna()
     if present.empty:
         return "–"
-    found = metrics.interval(present.tolist())
+    found = interval(present.tolist())
     return percent(found.mean, found.half_width)
 
 

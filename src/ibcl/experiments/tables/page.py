@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from ibcl.experiments.evaluation.comparison_tables import markdown
-from ibcl.experiments.evaluation.metrics import interval
 from ibcl.experiments.evaluation.runs import environment
 from ibcl.files import write_atomically
+from ibcl.intervals import interval
 
 REFERENCE = "linear, per preference"
 METRICS = {"accuracy": "accuracy", "auc": "AUC", "r2": "R²"}
