@@ -152,6 +152,18 @@ def test_the_cheap_search_prefers_the_prior_of_the_largest_bound():
     assert found == stds[max(range(5), key=bounds.__getitem__)]
 
 
+@pytest.mark.parametrize("slope", [0.05, 0.5, 5.0])
+def test_a_search_that_gives_up_early_finds_what_one_that_goes_on_finds(slope, monkeypatch):
+    network, stds = FlatNetwork(linear(6)), (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(300, 6, generator=generator)
+    noisy = slope * x.sum(1) + torch.randn(300, generator=generator)
+    data = TaskData(x, (noisy > 0).float())
+    early = best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
+    monkeypatch.setattr(sites.Approximation, "reach", property(lambda self: torch.inf))
+    assert early == best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
+
+
 def test_grouping_counts_repeated_rows_by_their_effective_size():
     data = task(30, 2)
     distinct = grouped(HeldSamples(data.x, data.y))

@@ -13,6 +13,7 @@ weights sum to Kish's effective size (Σ_g c_g)² / Σ_g c_g² of the groups' co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -88,13 +89,19 @@ def best_prior_std(
         ]
     )
     best = len(stds) // 2
-    known = {best: [each.fit(stds[best], inference.max_iterations, None) for each in problems]}
+    known = {best: [each.fit(stds[best], inference.max_iterations) for each in problems]}
     while True:
         near = [place for place in (best - 1, best, best + 1) if 0 <= place < len(stds)]
         for place in near:
             if place not in known:
                 known[place] = [
-                    each.fit(stds[place], inference.max_iterations, begun.evidence)
+                    # The sum over several problems decides, whatever any one of them says.
+                    each.fit(
+                        stds[place],
+                        inference.max_iterations,
+                        begun.evidence,
+                        begun.bound if len(problems) == 1 else -math.inf,
+                    )
                     for each, begun in zip(problems, known[best], strict=True)
                 ]
         better = max(near, key=lambda place: sum(fit.bound for fit in known[place]))
@@ -118,8 +125,20 @@ class _Problem(NamedTuple):
     centre: Tensor
     bias: bool
 
-    def fit(self, std: float, max_iterations: int, begun: Natural | None) -> _Fit:
-        """Find the posterior of a prior, beginning at the evidence under another one."""
+    def fit(
+        self,
+        std: float,
+        max_iterations: int,
+        begun: Natural | None = None,
+        rival: float = -math.inf,
+    ) -> _Fit:
+        """Find the posterior of a prior, beginning at the evidence under another one.
+
+        Parameters
+        ----------
+        rival
+            The bound of that one: what cannot reach it any more is not followed further.
+        """
         dimension = len(self.centre)
         precision = torch.eye(dimension, dtype=torch.float64, device=self.centre.device) / std**2
         prior = Natural(precision @ self.centre, precision)
@@ -134,7 +153,7 @@ class _Problem(NamedTuple):
             dtype=torch.float32 if large else torch.float64,
         )
         tolerance = _LARGE_TOLERANCE if large else _TOLERANCE
-        q = solve(problem, tolerance, max_iterations, begun and prior.plus(begun))
+        q = solve(problem, tolerance, max_iterations, begun and prior.plus(begun), rival)
         natural = Natural(q.precision @ q.mean, q.precision)
         return _Fit(q.bound, natural.plus(prior, -1))
 

@@ -24,7 +24,7 @@ is solved in the span of its features (`_Span`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -134,6 +134,11 @@ class Approximation(NamedTuple):
             or self.precision_step > _NEWTON * before.precision_step
         )
 
+    @property
+    def reach(self) -> float:
+        """What the bound may rise to: twice what steps of this size gain where it is quadratic."""
+        return self.bound + len(self.mean) * (self.mean_step**2 + self.precision_step**2)
+
     def improves_on(self, other: Approximation) -> bool:
         """Whether the bound is as high as the other's, but for rounding and quadrature."""
         return self.bound >= other.bound - self.uncertainty * (1 + abs(other.bound))
@@ -151,7 +156,11 @@ class Approximation(NamedTuple):
 
 
 def solve(
-    problem: SiteProblem, tolerance: float, max_iterations: int, start: Natural | None = None
+    problem: SiteProblem,
+    tolerance: float,
+    max_iterations: int,
+    start: Natural | None = None,
+    rival: float = -math.inf,
 ) -> Approximation:
     """Return the Gaussian that is its own target, or the best after so many iterations.
 
@@ -159,10 +168,13 @@ def solve(
     ----------
     start
         Natural parameters to begin with, where some are known that are not far off.
+    rival
+        A bound to compare with: what cannot reach it any more is returned as it is.
     """
     span = _Span.of(problem)
     if span is not None:
-        return span.lift(solve(span.problem, tolerance, max_iterations, start and span.drop(start)))
+        start = start and span.drop(start)
+        return span.lift(solve(span.problem, tolerance, max_iterations, start, rival))
     *rough, last = problem.stages(tolerance, begun=start is not None)
     before = None
     single = problem.left_to_single_precision
@@ -179,7 +191,7 @@ def solve(
     begin = last.begin(start, before)
     if begin is None:
         raise ValueError(problem.why_none())
-    found = last.iterate(begin, max_iterations)
+    found = last.iterate(begin, max_iterations, rival)
     return found.stepped() if found.settled(tolerance) else found
 
 
@@ -198,12 +210,14 @@ class Stage(NamedTuple):
         # What is solved roughly, or is large, begins wherever it can.
         return self.problem.start(self.share == 1 and self.problem.dtype == torch.float64)
 
-    def iterate(self, current: Approximation, max_iterations: int) -> Approximation:
-        """Go on until the next step is within the tolerance."""
+    def iterate(
+        self, current: Approximation, max_iterations: int, rival: float = -math.inf
+    ) -> Approximation:
+        """Go on until the next step is within the tolerance, or the rival's bound out of reach."""
         problem = self.problem
         history = [current]
         for _ in range(max_iterations):
-            if current.settled(self.tolerance):
+            if current.settled(self.tolerance) or current.reach < rival:
                 break
             proposal = None
             if len(history) > 1 and current.slower_than_newton(history[-2]):
@@ -281,6 +295,7 @@ class SiteProblem:
         self.multiplications = samples.size * len(prior_mean) ** 2
         self.parameters = parameters or len(prior_mean)
         self.history = _history(len(prior_mean))
+        self._known: _Variances | None = None
 
     @property
     def left_to_single_precision(self) -> bool:
@@ -391,7 +406,11 @@ class SiteProblem:
         mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
         identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
         inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
-        target, loss = self._pass(self._gaussian_outputs(mean, inverse))
+        outputs_of = self._gaussian_outputs(mean, inverse)
+        if self._known is not None and self._known.precision is natural.precision:
+            outputs_of = self._outputs_of_known(mean, self._known.variances)
+        self._known = None
+        target, loss = self._pass(outputs_of)
         bound = -loss - self._divergence(mean, factor, inverse)
         if not math.isfinite(bound) or not bool(
             torch.isfinite(target.linear).all() & torch.isfinite(target.precision).all()
@@ -427,6 +446,7 @@ class SiteProblem:
         inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
         outputs_of = self._gaussian_outputs(mean, inverse)
         covariances = [outputs_of(features, y)[1] for features, y, _ in self._blocks(ones=False)]
+        self._known = _Variances(natural.precision, covariances)
 
         def loss_and_gradient(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             theta = mean + inverse.T @ torch.as_tensor(u).to(mean)
@@ -532,6 +552,11 @@ class SiteProblem:
 
         return outputs_of
 
+    def _outputs_of_known(self, mean: Tensor, variances: Sequence[Tensor]) -> _OutputsOf:
+        """Means, with the variances of every block in turn."""
+        blocks = iter(variances)
+        return lambda features, _: (self._outputs(mean, features), next(blocks))
+
     def _likely_outputs(self, features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs under which the labels are likely, without variance."""
         likely = self.likelihood.likely_outputs(y, self.outputs)
@@ -565,6 +590,13 @@ class SiteProblem:
 # Means (n, outputs) and covariances (n, outputs, outputs) of a block's outputs, from its features
 # and labels.
 _OutputsOf = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class _Variances(NamedTuple):
+    """What the outputs of all blocks vary by under a precision."""
+
+    precision: Tensor
+    variances: Sequence[Tensor]
 
 
 def _panels(columns: int) -> Iterator[tuple[int, int]]:

@@ -19,7 +19,7 @@ from ibcl.routing.maps import fourier, fourier_frequencies, fourier_width, polar
 from ibcl.routing.scatters import MANY, Scatters, scatter_of_matrices, scatter_of_rows
 
 # Samples of a task whose Fourier features are computed.
-_MOST_WAVES = 5_000
+_MOST_WAVES = 3_000
 
 
 class Ranks(NamedTuple):
