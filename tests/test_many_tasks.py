@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -88,6 +90,49 @@ def test_bounds_ask_the_gate_once_however_many_tasks(monkeypatch):
     for task in learner.tasks:
         answer = learner.model(task).predict_proba(x)
         assert bool(((lower <= answer + 1e-6) & (answer <= upper + 1e-6)).all())
+
+
+def test_saving_a_task_writes_and_encodes_that_task_alone(tmp_path, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+
+    def learn(learner: ibcl.IBCL, task: str) -> None:
+        x = torch.randn(30, 3, generator=generator)
+        learner.learn(x, x[:, 0] > 0, task=task)
+
+    def files() -> dict[Path, float]:
+        found = (tmp_path / "tasks.ibcl").rglob("*.safetensors")
+        return {path: path.stat().st_mtime_ns for path in found}
+
+    learner = ibcl.IBCL(ibcl.networks.linear(3))
+    for task in range(5):
+        learn(learner, f"task {task}")
+    learner.save(tmp_path / "tasks.ibcl")
+    encoded = []
+    whole = ClassDensities.encode
+
+    def counted(record: ClassDensities) -> bytes:
+        encoded.append(record)
+        return whole(record)
+
+    monkeypatch.setattr(ClassDensities, "encode", counted)
+    for opened in (False, True):
+        learner = ibcl.load(tmp_path / "tasks.ibcl") if opened else learner
+        before = files()
+        encoded.clear()
+        learn(learner, f"opened: {opened}")
+        learner.save(tmp_path / "tasks.ibcl")
+        after = files()
+        assert {path: after.get(path) for path in before} == before
+        assert len(after) == len(before) + 2
+        assert {id(each) for each in encoded} == {id(learner.knowledge.parts[-1]["densities"])}
+
+
+def test_sentences_name_a_few_of_very_many_tasks():
+    tasks = [f"task {number}" for number in range(10_000)]
+    with pytest.raises(ValueError, match=r"task 20 and 9,979 more; give every task a weight"):
+        ibcl.Preference.parse({"task 0": 1.0}, tasks)
+    with pytest.raises(ValueError, match=r"Unknown task other; known tasks are .* 9,980 more"):
+        ibcl.Preference.parse({"other": 1.0}, tasks)
 
 
 def test_of_very_many_samples_evenly_spaced_ones_stand_for_all(monkeypatch):

@@ -318,7 +318,7 @@ def _half_power(value: float) -> float:
 
 def _length(features: Tensor, weights: Tensor | None) -> float:
     """Root mean square of the features' lengths; 1 where there is nothing to measure."""
-    squares = torch.linalg.vector_norm(features.flatten(1), dim=1).double().square()
+    squares = torch.linalg.vector_norm(features, dim=1, dtype=torch.float64).square()
     counts = torch.ones_like(squares) if weights is None else weights.to(squares)
     size = float(((counts * squares).sum() / counts.sum()).sqrt())
     return size if np.isfinite(size) and size > 0 else 1.0

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
+from itertools import islice
 
 # Control characters, halves of a surrogate pair, and separators of lines and paragraphs.
 _REFUSED = {"Cc", "Cs", "Zl", "Zp"}
+# Of very many names a sentence says so many.
+_SAID = 20
 
 
 def check_name(text: str, what: str = "A task's name") -> str:
@@ -45,3 +49,18 @@ def printable(text: object) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in str(text)
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name things in a sentence, and of very many the first ones.
+
+    Examples
+    --------
+    >>> listed(["a", "b"])
+    'a, b'
+    >>> listed([str(number) for number in range(10_000)]).split(", ")[-1]
+    '19 and 9,980 more'
+    """
+    more = len(names) - _SAID
+    said = ", ".join(islice(names, _SAID))
+    return f"{said} and {more:,} more" if more > 0 else said

@@ -160,7 +160,7 @@ def test_a_search_that_gives_up_early_finds_what_one_that_goes_on_finds(slope, m
     noisy = slope * x.sum(1) + torch.randn(300, generator=generator)
     data = TaskData(x, (noisy > 0).float())
     early = best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
-    monkeypatch.setattr(sites.Approximation, "reach", property(lambda self: torch.inf))
+    monkeypatch.setattr(sites.Approximation, "reach", property(lambda _: torch.inf))
     assert early == best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
 
 

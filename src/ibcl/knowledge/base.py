@@ -24,8 +24,11 @@ from ibcl.deprecation import independent_from
 from ibcl.gaussians import DiagonalGaussian, Gaussian, NaturalParameters, linear_combination
 from ibcl.knowledge.distances import RMS, distance_named
 from ibcl.knowledge.parts import Parts
-from ibcl.names import check_name
+from ibcl.names import check_name, listed
 from ibcl.routing.moments import Moments
+
+# Stored posteriors up to which a report compares each with all before it.
+_MOST_COMPARED = 500
 
 
 class EvidenceWarning(UserWarning):
@@ -186,7 +189,7 @@ class KnowledgeBase:
         number = self._numbers.get(task)
         if number is not None:
             return self.records[number]
-        known = ", ".join(self.tasks) or "none yet"
+        known = listed(self.tasks) or "none yet"
         raise ValueError(f"Unknown task {task!r}; known tasks are {known}.")
 
     @cached_property
@@ -197,7 +200,7 @@ class KnowledgeBase:
     def only(self, task: str) -> KnowledgeBase:
         """Return what is known of one task, as if no other had been learnt."""
         record = self.record(task)
-        number, m = self.records.index(record), len(self.priors)
+        number, m = self._numbers[task], len(self.priors)
         alone = KnowledgeBase(self.priors, self.d, independent=self.independent)
         first = replace(
             record,
@@ -243,7 +246,7 @@ class KnowledgeBase:
             Look only at so many posteriors, the first ones stored.
         """
         stored, distance = self.stored[:among], distance_named(self.distance)
-        bounds = [float((posterior.mean.double() - q.mean.double()).norm()) for q in stored]
+        bounds = self._mean_distances(posterior)[:among]
         best: tuple[int, float] | None = None
         for index in sorted(range(len(bounds)), key=bounds.__getitem__):
             if best is not None and bounds[index] >= best[1]:
@@ -252,6 +255,18 @@ class KnowledgeBase:
             if best is None or found < best[1]:
                 best = (index, found)
         return best and (best[0], best[1] / distance.unit(self.dimension))
+
+    def _mean_distances(self, posterior: Gaussian) -> list[float]:
+        """Return the distance of a posterior's mean to that of every stored one."""
+        if not self.stored:
+            return []
+        moved = self._stored_means - posterior.mean.double()
+        lengths: list[float] = torch.linalg.vector_norm(moved, dim=1).tolist()
+        return lengths
+
+    @cached_property
+    def _stored_means(self) -> Tensor:
+        return torch.stack([q.mean.double() for q in self.stored])
 
     def add(
         self,
@@ -305,7 +320,7 @@ class KnowledgeBase:
             raise ValueError(
                 f"A task's name must be text without commas or outer blanks, not {task!r}."
             )
-        if task in self.tasks:
+        if task in self._numbers:
             raise ValueError(f"Task {task!r} has been learnt already; give the new one its name.")
 
     def restore(
@@ -319,7 +334,7 @@ class KnowledgeBase:
         self.stored, self.records = stored, records
         self.parts = ({},) * len(records) if parts is None else parts
         self.moments = (None,) * len(records) if moments is None else moments
-        for name in ("stacked_means", "factors", "correlated", "_numbers"):
+        for name in ("stacked_means", "_stored_means", "factors", "correlated", "_numbers"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -378,24 +393,29 @@ class KnowledgeBase:
         )
 
     def report(self) -> list[Growth]:
-        """Return the size of the knowledge base after every task (the buffer-growth figure)."""
+        """Return the size of the knowledge base after every task (the buffer-growth figure).
+
+        Distances that learning did not need are found here, unless there are very many posteriors.
+        """
         rows = []
         unit = distance_named(self.distance).unit(self.dimension)
         seen: set[int] = set()
         kept = 0
+        few = len(self.stored) <= _MOST_COMPARED
         for number, record in enumerate(self.records, start=1):
             distances = record.distances
-            if None in distances and seen:
+            if None in distances and seen and few:
                 found = [self.nearest(self.stored[i], len(seen)) for i in record.posteriors]
                 distances = tuple(None if near is None else near[1] for near in found)
-            seen.update(record.posteriors)
-            kept += self._kept_bytes(number - 1)
+            new = set(record.posteriors) - seen
+            seen |= new
+            kept += self._kept_bytes(number - 1) + sum(self.stored[index].nbytes for index in new)
             rows.append(
                 Growth(
                     record.name,
                     number * len(self.priors),
                     len(seen),
-                    kept + sum(self.stored[index].nbytes for index in seen),
+                    kept,
                     distances,
                     tuple(None if x is None else x * unit for x in distances),
                 )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ibcl.names import listed
 
 TOLERANCE = 1e-6
 """How far a sum may be from 1 that is kept as it is: what single precision does to it."""
@@ -124,7 +127,7 @@ class Preference(Mapping[str, float]):
         if vector.shape != (len(tasks),):
             raise ValueError(
                 f"The preference has {vector.size} weights, but there are {len(tasks)} tasks: "
-                f"{', '.join(tasks)}."
+                f"{listed(tasks)}."
             )
         return cls._made(dict(zip(tasks, vector.tolist(), strict=True)), normalise)
 
@@ -169,13 +172,14 @@ def _plain(value: Any) -> Any:
 
 
 def _in_order(value: Mapping[Any, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    unknown = [str(task) for task in value if task not in tasks]
+    known = set(tasks)
+    unknown = [str(task) for task in value if task not in known]
     if unknown:
-        raise ValueError(f"Unknown task {', '.join(unknown)}; known tasks are {', '.join(tasks)}.")
+        raise ValueError(f"Unknown task {listed(unknown)}; known tasks are {listed(tasks)}.")
     missing = [task for task in tasks if task not in value]
     if missing:
         raise ValueError(
-            f"The preference leaves out {', '.join(missing)}; give every task a weight (0 for no "
+            f"The preference leaves out {listed(missing)}; give every task a weight (0 for no "
             "interest)."
         )
     return {task: value[task] for task in tasks}
@@ -189,9 +193,9 @@ def _from_string(text: str, tasks: Sequence[str]) -> Any:
         # The last '=' separates, so that a task's name may hold one itself.
         pairs = [part.rsplit("=", 1) for part in parts]
         names = [name.strip() for name, _ in pairs]
-        repeated = {name for name in names if names.count(name) > 1}
+        repeated = [name for name, times in Counter(names).items() if times > 1]
         if repeated:
-            raise ValueError(f"The preference names {', '.join(sorted(repeated))} more than once.")
+            raise ValueError(f"The preference names {listed(sorted(repeated))} more than once.")
         return {name: weight.strip() for name, (_, weight) in zip(names, pairs, strict=True)}
     try:
         return [float(part) for part in parts]

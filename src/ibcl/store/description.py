@@ -95,8 +95,7 @@ def describe(
     kept = [None if moments is None else _moments_file(moments) for moments in knowledge.moments]
     files += [file for file in kept if file is not None]
     parts = [
-        {kind: _contents(PARTS, part.encode()) for kind, part in of_task.items()}
-        for of_task in knowledge.parts
+        {kind: _part_file(part) for kind, part in of_task.items()} for of_task in knowledge.parts
     ]
     files += [file for of_task in parts for file in of_task.values()]
     # Before the first task, what is open is not settled by what it would become.
@@ -136,11 +135,11 @@ def describe(
             parts=tuple({kind: file.entry for kind, file in each.items()} for each in parts)
             if any(parts)
             else (),
-            tasks=tuple(TaskEntry(**dataclasses.asdict(record)) for record in knowledge.records),
+            tasks=tuple(TaskEntry(**vars(record)) for record in knowledge.records),
             metadata=dict(metadata),
             choices=dict(state.reasons) if learnt else {},
         )
-        manifest.encode()
+        manifest.check_comes_back()
     except ValidationError as error:
         raise StoreError(f"This learner cannot be saved ({one_sentence(error)}).") from None
     except ValueError as error:
@@ -154,9 +153,13 @@ def _encoded(
     """Priors and posteriors, with the file of each."""
     gaussians = (*knowledge.priors, *knowledge.stored)
     encodings = [posteriors.encode(prior) for prior in knowledge.priors]
+    # Few priors and few scales are the beginning of very many posteriors.
+    begun: dict[tuple[int, float | None], Gaussian] = {}
     for posterior, base in zip(knowledge.stored, learnt_from(knowledge.records), strict=True):
-        position = place(base, len(knowledge.priors))
-        before = encodings[position].entry.sha256, scaled(gaussians[position], base.scale)
+        key = place(base, len(knowledge.priors)), base.scale
+        if key not in begun:
+            begun[key] = scaled(gaussians[key[0]], base.scale)
+        before = encodings[key[0]].entry.sha256, begun[key]
         encodings.append(posteriors.encode(posterior, storage, before))
     return gaussians, encodings
 
@@ -190,13 +193,33 @@ def _part(folder: Readable, kind: str, entry: FileEntry) -> Part:
         )
     data = check(folder.read(name, entry.bytes), entry.sha256, entry.bytes, f"{folder}/{name}")
     try:
-        return KINDS[kind].decode(data)
+        part = KINDS[kind].decode(data)
     except (ValueError, RuntimeError, SafetensorError) as error:
         raise StoreError(f"{folder}/{name} is not valid: {str(error).rstrip('.')}.") from None
+    if _is_itself_alone(part):
+        _PARTS[part] = entry
+    return part
 
 
-# Moments never change, so their file is made once: saving a task encodes that task only.
+# Moments and parts never change, so their files are made once: saving a task encodes that task
+# only.
 _MOMENTS: WeakKeyDictionary[Moments, FileEntry] = WeakKeyDictionary()
+_PARTS: WeakKeyDictionary[Part, FileEntry] = WeakKeyDictionary()
+
+
+def _is_itself_alone(part: Part) -> bool:
+    """Whether a part equals nothing but itself, and can be remembered by that."""
+    own = type(part)
+    return own.__eq__ is object.__eq__ and hasattr(own, "__weakref__")
+
+
+def _part_file(part: Part) -> NamedFile:
+    """A part as a file, whose bytes are made again where they are needed."""
+    if not _is_itself_alone(part):
+        return _contents(PARTS, part.encode())
+    if part not in _PARTS:
+        _PARTS[part] = _contents(PARTS, part.encode()).entry
+    return NamedFile(PARTS, _PARTS[part], part.encode)
 
 
 def _moments_file(moments: Moments) -> NamedFile:

@@ -60,7 +60,7 @@ from ibcl.files import is_temporary
 from ibcl.gaussians import Gaussian
 from ibcl.knowledge import TaskRecord, scaled
 from ibcl.learning import empty_knowledge
-from ibcl.names import printable
+from ibcl.names import listed, printable
 from ibcl.networks import FlatNetwork
 from ibcl.pooling import rule_with
 from ibcl.settings import Settings
@@ -367,7 +367,7 @@ def _continued(folder: Storage, revision: str | None, overwrite: bool) -> Manife
         raise OccupiedError(f"{error} Choose another folder, or overwrite it.") from None
     if overwrite or present.checksum == revision:
         return present
-    tasks = printable(", ".join(task.name for task in present.tasks)) or "no tasks"
+    tasks = printable(listed([task.name for task in present.tasks])) or "no tasks"
     if revision is None:
         raise OccupiedError(
             f"{folder} holds a knowledge base ({tasks}) that this learner was not loaded from; "

@@ -3,7 +3,8 @@
 One JSON file with a format number and a checksum of its own contents. The checksum tells damage
 from intent, and names the revision: two manifests with the same checksum are the same knowledge
 base. It leaves out which save wrote it, and which save wrote each file, so the revision is the same
-wherever and whenever it is saved. Whatever is written has been read back and compared first.
+wherever and whenever it is saved. Whatever is written has been read back and compared first, but
+for that.
 
 Format 3 calls ``independent`` what format 2, of version 0.2, had as its opposite, ``continual``,
 and ``routed1`` what was the rule ``routed`` then.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import pydantic_core
@@ -275,23 +277,26 @@ class Manifest(Entry):
         files = tuple(kept.get(name) or placed_name(name, save) for name in self.names)
         return self.model_copy(update={"save": save, "files": files})
 
-    @property
+    @cached_property
     def checksum(self) -> str:
-        """Hash of what it says, its revision."""
+        """Hash of what it says, its revision: the same wherever it is placed."""
         return _checksum(self.contents())
 
     def encode(self) -> bytes:
-        """Return the manifest file's bytes, which were read back and are this manifest again."""
+        """Return the manifest file's bytes."""
+        contents = {**self.contents(), "checksum": self.checksum}
+        data: bytes = pydantic_core.to_json(contents, indent=1, inf_nan_mode="constants") + b"\n"
+        if len(data) > LARGEST_MANIFEST:
+            raise ValueError(
+                f"its manifest has {len(data)} bytes, at most {LARGEST_MANIFEST} are read; "
+                "keep less in its metadata"
+            )
+        return data
+
+    def check_comes_back(self) -> None:
+        """Refuse what would not be this manifest again once it is written and read."""
         try:
-            contents = self.contents()
-            sealed = {**contents, "checksum": _checksum(contents)}
-            data = pydantic_core.to_json(sealed, indent=1, inf_nan_mode="constants") + b"\n"
-            if len(data) > LARGEST_MANIFEST:
-                raise ValueError(
-                    f"its manifest has {len(data)} bytes, at most {LARGEST_MANIFEST} are read; "
-                    "keep less in its metadata"
-                )
-            returned = parse_manifest(data, "what was written")
+            returned = parse_manifest(self.encode(), "what was written")
             # As text, which tells 1 from 1.0, 0 from −0, and orders and surrogates apart.
             same = repr(returned.model_dump()) == repr(self.model_dump())
         except (RecursionError, StoreError):
@@ -301,7 +306,6 @@ class Manifest(Entry):
                 "a name or its metadata would not come back from disk as it is; use text of whole "
                 "characters, finite numbers, and lists and mappings that are not nested deeply"
             )
-        return data
 
 
 def _check_positions(task: TaskEntry, priors: int, stored: int) -> int:
