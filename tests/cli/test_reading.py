@@ -200,3 +200,69 @@ def test_rounded_preferences_are_accepted_and_others_normalised_on_demand(
         "m.safetensors",
     )
     assert made["models"][0]["preference"] == {"sun": 0.75, "rain": 0.25}
+
+
+def test_a_written_index_with_a_name_is_a_column_but_not_learnt_from(succeed, ibcl):
+    frame = weather("sun")
+    plain = succeed_on(succeed, frame, "plain")
+    frame.rename_axis("id").to_parquet("indexed.parquet")
+    result = ibcl("learn", "said.kb", "indexed.parquet", *LEARN)
+    assert "Columns not used: id (a written index)." in result.stdout
+    learnt = succeed("learn", "indexed.kb", "indexed.parquet", *LEARN)
+    assert learnt["columns_left_out"] == ["id"]
+    assert learnt["features"] == plain["features"]
+    # Whatever was the index where it was written: labels, and columns that were learnt from.
+    for index in ("verdict", plain["features"][0], ["verdict", plain["features"][0]]):
+        frame.set_index(index).to_parquet("labels.parquet")
+        arguments = ("labels.parquet", "--label", "verdict", "--preference", "plain")
+        assert succeed("score", "plain.kb", *arguments)["scores"][0]["accuracy"] > 0.8
+    frame.set_index("verdict").to_parquet("again.parquet")
+    assert succeed("learn", "again.kb", "again.parquet", *LEARN)["features"] == plain["features"]
+
+
+def succeed_on(succeed, frame, name):
+    frame.to_parquet(f"{name}.parquet")
+    return succeed("learn", f"{name}.kb", f"{name}.parquet", *LEARN)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_in_another_encoding_is_refused_with_what_to_do(refuse, encoding):
+    frame = weather("sun").assign(place="Ærø")
+    frame.to_csv("t.csv", index=False, encoding=encoding)
+    assert "it is not text in UTF-8; save it as such" in refuse("learn", "kb", "t.csv", *LEARN)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_other_delimiters_are_those_of_the_first_line(succeed, mark):
+    frame = weather("sun")
+    plain = succeed_on(succeed, frame, "t")
+    frame.to_csv("other.csv", index=False, sep=mark)
+    assert succeed("learn", "other.kb", "other.csv", *LEARN)["features"] == plain["features"]
+    answers = [
+        succeed("predict", "t.kb", file, "--preference", "t")["predictions"]
+        for file in ("t.parquet", "other.csv")
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_what_is_left_out_or_read_as_text_is_said_with_its_reason(ibcl):
+    frame = weather("sun")
+    frame["price"] = [f"{k % 4},5" for k in range(len(frame))]
+    frame["number"] = [f"N{k}" for k in range(len(frame))]
+    frame.to_csv("t.csv", index=False)
+    said = ibcl("learn", "kb", "t.csv", *LEARN).stdout
+    assert f"Columns not used: number ({len(frame)} different texts such as 'N0')." in said
+    assert "Column 'price' is learnt as categories, since it holds texts such as '0,5'" in said
+
+
+def test_a_label_too_long_to_be_a_class_is_refused_in_a_sentence(refuse):
+    frame = weather("sun")
+    frame["verdict"] = frame["verdict"].map(lambda word: word * 2000)
+    frame.to_csv("t.csv", index=False)
+    assert "characters, but a class has at most 4,096" in refuse("learn", "kb", "t.csv", *LEARN)
+
+
+def test_a_weight_that_is_missing_is_called_so(refuse, knowledge_base, sun):
+    Path("users.csv").write_text("user,sun,rain\nann,1,\n")
+    said = refuse("predict", knowledge_base, sun, "--preferences", "users.csv", "--output", "o.csv")
+    assert "Row 1, user 'ann': The weight of task 'rain' is missing; give 0 for no interest" in said

@@ -253,3 +253,98 @@ def test_few_rows_gain_by_a_task_of_the_same_law_and_lose_nothing_by_the_opposit
 
     assert loss(alike) < 0.8 * loss(alone)
     assert loss(apart) < 1.1 * loss(alone)
+
+
+@pytest.mark.parametrize("kind", [ibcl.IBCLClassifier, ibcl.IBCLRegressor])
+def test_a_refused_fit_leaves_what_was_learnt(kind):
+    frame, y = people(0)
+    y = y if kind is ibcl.IBCLClassifier else np.arange(len(y), dtype=float)
+    fitted = kind("linear").partial_fit(frame, y, task="north")
+    before, answers = dict(fitted.__dict__), fitted.predict(frame)
+    for x, labels in (
+        (frame, [None] * len(frame)),
+        (frame[["town"]], ["a"] * len(frame)),
+        (frame.assign(age=np.inf), y),
+        (frame[:0], y[:0]),
+    ):
+        for learn in (fitted.fit, fitted.partial_fit):
+            with pytest.raises(ValueError, match=r"\w"):
+                learn(x, labels, task="other")
+            assert fitted.__dict__ == before
+            assert np.array_equal(fitted.predict(frame), answers)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "classes"),
+    [
+        ("Int64", [0, 1]),
+        ("int8[pyarrow]", [0, 1]),
+        ("boolean", [False, True]),
+        ("bool[pyarrow]", [False, True]),
+        ("category", [False, True]),
+        (object, [False, True]),
+    ],
+)
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_labels_of_pandas_own_kinds_come_back_as_they_were(dtype, classes, as_frame):
+    frame = pd.DataFrame({"a": [-2.0, -1.0, 1.0, 2.0]})
+    y = (frame.a > 0).astype(dtype)
+    fitted = ibcl.IBCLClassifier().fit(frame if as_frame else frame.to_numpy(), y)
+    assert fitted.classes_.tolist() == classes
+    assert [type(value) for value in fitted.classes_.tolist()] == [type(v) for v in classes]
+    # Learnt again as plain labels, nothing is new.
+    fitted.partial_fit(frame if as_frame else frame.to_numpy(), y.tolist(), task="again")
+    assert fitted.classes_.tolist() == classes
+
+
+def test_classes_that_the_learner_behind_it_has_learnt_are_the_estimators():
+    fitted = ibcl.IBCLClassifier("linear").partial_fit(*people(0), task="north")
+    frame, y = people(1)
+    fitted.learner_.learn(frame, np.where(frame.town == "Lima", "juice", y), task="south")
+    assert fitted.classes_.tolist() == ["coffee", "tea", "juice"]
+    assert fitted.predict_proba(frame).shape == (len(frame), 3)
+    assert "juice" in fitted.predict(frame, preference="south")
+
+
+def test_numbers_stay_numbers_where_later_classes_are_texts():
+    frame, y = people(0)
+    fitted = ibcl.IBCLClassifier("linear").partial_fit(frame, (y == "tea") + 1, task="north")
+    fitted.partial_fit(frame, np.where(y == "tea", "much", "none"), task="south")
+    assert fitted.classes_.tolist() == [1, 2, "much", "none"]
+    assert set(fitted.predict(frame, preference="north").tolist()) == {1, 2}
+
+
+def test_without_any_task_left_there_is_nothing_to_predict_with():
+    fitted = ibcl.IBCLClassifier("linear").partial_fit(*people(0), task="north")
+    fitted.learner_.forget("north")
+    with pytest.raises(ValueError, match="all of them were forgotten"):
+        fitted.predict(people(1)[0])
+    fitted.partial_fit(*people(1), task="south")
+    assert fitted.score(*people(2)) > 0.7
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pd.date_range("2024-01-01", periods=20).to_series(),
+        pd.to_timedelta(range(20), "h"),
+        ["much"] * 20,
+    ],
+)
+def test_dates_durations_and_words_are_no_targets(target):
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 20)})
+    with pytest.raises(ValueError, match="targets must be numbers, but row 1 holds"):
+        ibcl.IBCLRegressor().fit(frame, target)
+
+
+def test_labels_of_several_kinds_are_refused_in_a_sentence():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 20)})
+    with pytest.raises(ValueError, match=r"of kind int, str; make all labels texts"):
+        ibcl.IBCLClassifier().fit(frame, pd.Series([1, "1"] * 10, dtype=object))
+
+
+@pytest.mark.parametrize("text", ["{},5", "{}.5 %", "€ {}", "{},000.5", "{} 000"])
+def test_numbers_in_another_notation_are_categories_and_said(text):
+    frame = pd.DataFrame({"a": [text.format(k % 3) for k in range(30)], "b": range(30)})
+    with pytest.warns(UserWarning, match=r"Column 'a' is learnt as categories, since"):
+        ibcl.IBCLClassifier("linear").fit(frame, np.arange(30) % 2)

@@ -18,7 +18,7 @@ def frame_of(given):
     return pd.DataFrame(given)
 
 
-@pytest.mark.parametrize("weights", [(0.5, 0.5), (1.0, 0.0), (0.013, 0.987)])
+@pytest.mark.parametrize("weights", [(0.5, 0.5), (1.0, 0.0), (0.013, 0.987), (0.2999, 0.7)])
 def test_answers_are_the_librarys(reader, learnt, weights):
     given = rows("sci-fi", 5) + rows("horror", 5)
     preference = dict(zip(TASKS, weights, strict=False))
@@ -27,6 +27,7 @@ def test_answers_are_the_librarys(reader, learnt, weights):
     assert np.allclose(answer["probabilities"], model.predict_proba(frame_of(given)), atol=1e-12)
     assert answer["predictions"] == model.predict(frame_of(given)).tolist()
     assert answer["classes"] == ["liked", "not"]
+    assert answer["preference"] == dict(model.preference)
 
 
 @pytest.mark.parametrize("pooling", ["evidence", "wasserstein"])

@@ -28,6 +28,9 @@ def written(tmp_path):
         "\n\na,b\n1,2\n\n3,4",
         "\ufeffa,b\r\n1,2\r\n3,4\r\n",
         'a,b\n"1","2"\n3,4\n   \n',
+        "a;b\n1;2\n3;4\n",
+        "a;b\n1;2;\n3;4;\n",
+        'a\tb\r\n"1"\t2\r\n3\t4\r\n',
     ],
 )
 def test_cells_stay_under_their_names(written, text):
@@ -44,6 +47,8 @@ def test_cells_stay_under_their_names(written, text):
         ("a,b\n1,2\n3\n", "row 2 has 1 cells"),
         ("\na,b,a\n1,2,3\n", "more than one column named 'a'"),
         ('a,b\n1,"2\n3,4\n', "unexpected end"),
+        ("a;b\n1;2\n3;4;5\n", "row 2 has 3 cells, but the first line names 2 columns"),
+        ("a;b;a\n1;2;3\n", "more than one column named 'a'"),
     ],
 )
 def test_what_is_not_certain_is_refused(written, text, words):

@@ -221,7 +221,7 @@ def test_columns_are_chosen_by_themselves_where_nobody_names_them():
     used, left_out = usable_columns(frame)
     assert used == ["area", "rooms", "garden", "town", "when", "same"]
     assert left_out == {
-        "name": "40 different texts",
+        "name": "40 different texts such as 'home 0'",
         "empty": "no values",
         "tags": "values of kind list",
         "Unnamed: 0": "no name, like a written index",
@@ -233,7 +233,7 @@ def test_columns_are_chosen_by_themselves_where_nobody_names_them():
 
 def test_a_thousand_texts_that_repeat_are_left_out_as_well():
     frame = pd.DataFrame({"a": [f"text {i % 1001}" for i in range(4004)], "b": 1.0})
-    assert usable_columns(frame)[1] == {"a": "1,001 different texts"}
+    assert usable_columns(frame)[1] == {"a": "1,001 different texts such as 'text 0'"}
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def learn(
     features: Annotated[
         str | None,
         typer.Option(
-            help="Feature columns, a,b,c: numbers, truth values, or texts as categories.",
-            show_default="all but dates and texts that hardly repeat",
+            help="Feature columns, a,b,c: numbers, truth values, dates, or texts as categories.",
+            show_default="all but texts that hardly repeat",
             rich_help_panel=_COLUMNS,
         ),
     ] = None,
@@ -113,6 +113,7 @@ def learn(
     from ibcl.cli.tables import column, read_table
     from ibcl.engines import engine as make_engine
     from ibcl.store import exists
+    from ibcl.tabular import numbers_as_texts, usable_columns
 
     given = settings | ({"regression": True} if regression else {})
     if extend and replace:
@@ -129,6 +130,8 @@ def learn(
     learner: IBCL
     schema: Schema
     choice: HeadChoice | None = None
+    reasons: dict[str, str] = {}
+    as_texts: dict[str, str] = {}
     # Weights that balance the classes need all rows at once.
     long = class_weight != "balanced" and is_long(file)
     if created and like is None:
@@ -139,9 +142,13 @@ def learn(
         named: Sequence[Any] | None = _names(classes)
         if long and named is None and not _likelihood(given)[0]:
             named = classes_in(file, label)
+        used_columns = _names(features)
+        if used_columns is None:
+            used_columns, reasons = usable_columns(_learnt_from(x, given))
         learner, schema, choice = _create(
-            x, y, weights, given, _names(features), named, standardise, label
+            x, y, weights, given, used_columns, named, standardise, label
         )
+        as_texts = numbers_as_texts(x, used_columns)
     else:
         learner, schema = knowledge_bases.load_tabular(like if created and like else knowledge_base)
         if created:
@@ -197,6 +204,7 @@ def learn(
         "updates": record.updates,
         "features": used,
         "columns_left_out": left_out,
+        "numbers_as_texts": list(as_texts),
         "classes": schema.classes,
         "new_classes": new_classes,
         "new_categories": new_inputs,
@@ -222,8 +230,23 @@ def learn(
     if new_inputs:
         lines.append(f"New categories: {', '.join(new_inputs)}.")
     if left_out:
-        lines.append(f"Columns not used: {', '.join(left_out)}.")
+        said = [f"{name} ({reasons[name]})" if name in reasons else name for name in left_out]
+        lines.append(f"Columns not used: {', '.join(said)}.")
+    lines += [
+        f"Column {name!r} is learnt as categories, since it holds texts such as {text!r}; write "
+        "them as 1234.5 if they are meant as numbers."
+        for name, text in as_texts.items()
+    ]
     emit(result, as_json, *lines)
+
+
+def _learnt_from(x: Any, given: Mapping[str, Any]) -> Any:
+    """Return the rows that are learnt from, where some are held out to calibrate with."""
+    from ibcl.conformal import held_out
+
+    if given.get("calibration") is None:
+        return x
+    return x.iloc[held_out(len(x), given["calibration"], given.get("seed", 0))[0]]
 
 
 def _create(
@@ -231,7 +254,7 @@ def _create(
     y: Any,
     weights: Any,
     given: Mapping[str, Any],
-    features: list[str] | None,
+    features: list[str],
     classes: Sequence[Any] | None,
     standardise: bool,
     label: str,
@@ -252,17 +275,14 @@ def _create(
         readable_by_experts,
         scales,
         table_pooling,
-        usable_columns,
     )
 
-    if features is not None and label in features:
+    if label in features:
         raise ValueError(f"The label column {label!r} cannot be a feature as well")
     regression, likelihood = _likelihood(given)
     learnt = None
     if given.get("calibration") is not None:
         learnt, _ = held_out(len(x), given["calibration"], given.get("seed", 0))
-    if features is None:
-        features = usable_columns(x if learnt is None else x.iloc[learnt])[0]
     schema = Schema.fit(
         x,
         y,

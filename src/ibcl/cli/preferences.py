@@ -83,8 +83,13 @@ def _numbers(column: pd.Series[Any], users: pd.Series[Any], path: Path) -> Any:
     wrong = np.flatnonzero(np.isnan(numbers))
     if len(wrong):
         row = int(wrong[0])
+        whose = f"{path}: Row {row + 1}, user {users[row]!r}"
+        if pd.isna(column.iloc[row]):
+            raise ValueError(
+                f"{whose}: The weight of task {column.name!r} is missing; give 0 for no interest"
+            )
         raise ValueError(
-            f"{path}: Row {row + 1}, user {users[row]!r}: The weight of task {column.name!r} must "
-            f"be a number, not {column.iloc[row]!r}"
+            f"{whose}: The weight of task {column.name!r} must be a number, not "
+            f"{column.iloc[row]!r}"
         )
     return numbers

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ibcl.errors import ExistsError
 from ibcl.files import atomic_output, check_target, refuse_inside_knowledge_base
-from ibcl.tabular import csv_blocks, read_csv
+from ibcl.tabular import INDEX, csv_blocks, read_csv
 
 ENDINGS = (".csv", ".parquet")
 # A row group of a Parquet file is read as a whole, so blocks need not be smaller than this.
@@ -29,7 +29,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
     _check_readable(path)
     with _sentence_about(path):
         csv = path.suffix.lower() == ".csv"
-        frame = read_csv(path, texts) if csv else pd.read_parquet(path)
+        frame = read_csv(path, texts) if csv else _with_index(pd.read_parquet(path))
     return _checked(frame, path)
 
 
@@ -48,7 +48,7 @@ def read_blocks(
             if block is None:
                 break
             empty = False
-            yield _checked(block.reset_index(drop=True), path)
+            yield _checked(block, path)
     if empty:
         raise ValueError(f"{path} has no rows")
 
@@ -61,7 +61,18 @@ def _open_blocks(
     from pyarrow.parquet import ParquetFile
 
     file = opened.enter_context(ParquetFile(path))
-    return (batch.to_pandas() for batch in file.iter_batches(batch_size=rows))
+    return (_with_index(batch.to_pandas()) for batch in file.iter_batches(batch_size=rows))
+
+
+def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its index as columns, where it has names; known as such by `attrs`."""
+    names = [name for name in frame.index.names if name is not None]
+    unnamed = [level for level, name in enumerate(frame.index.names) if name is None]
+    frame = frame.reset_index(level=unnamed, drop=True)
+    if names:
+        frame = frame.reset_index()
+        frame.attrs[INDEX] = tuple(map(str, names))
+    return frame
 
 
 def _check_readable(path: Path) -> None:
@@ -85,6 +96,11 @@ def _sentence_about(path: Path) -> Iterator[None]:
         yield
     except (OSError, MemoryError):
         raise
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path} cannot be read as a {path.suffix[1:]} file: it is not text in UTF-8; save it "
+            "as such (spreadsheets call it 'CSV UTF-8'), and unpack it if it is compressed"
+        ) from None
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(f"{path} cannot be read as a {path.suffix[1:]} file: {reason}") from None

@@ -62,7 +62,8 @@ class Preference(Mapping[str, float]):
         total = math.fsum(checked.values())
         if abs(total - 1) > ROUNDING + _SLACK:
             raise ValueError(
-                f"The weights of a preference must sum to 1, but these sum to {total:.6g}."
+                "The weights of a preference must sum to 1 (from 0.9999 to 1.0001), but these "
+                f"sum to {total:.6g}; correct them, or divide each by their sum."
             )
         if abs(total - 1) > TOLERANCE:
             checked = {task: value / total for task, value in checked.items()}
@@ -201,7 +202,8 @@ def _from_string(text: str, tasks: Sequence[str]) -> Any:
         return [float(part) for part in parts]
     except ValueError:
         raise ValueError(
-            f"Cannot read the preference {text!r}; write it as 'a=0.8,b=0.2' or '0.8,0.2'."
+            f"Cannot read the preference {text!r}; write it as 'a=0.8,b=0.2', as '0.8,0.2' in the "
+            f"order of the tasks, or as one task's name; known tasks are {', '.join(tasks)}."
         ) from None
 
 
@@ -291,7 +293,8 @@ def preference_matrix(
     >>> preference_matrix([[0.8, 0.3]], ["a", "b"], users=["ann"])
     Traceback (most recent call last):
     ...
-    ValueError: Row 1, user 'ann': The weights of a preference must sum to 1, but these sum to 1.1.
+    ValueError: Row 1, user 'ann': The weights of a preference must sum to 1 (from 0.9999 to \
+1.0001), but these sum to 1.1; correct them, or divide each by their sum.
     """
     pandas = sys.modules.get("pandas")
     table = pandas is not None and isinstance(values, pandas.DataFrame)

@@ -32,6 +32,8 @@ def given(weights: Mapping[str, float], tasks: Sequence[str]) -> Fitted:
     --------
     >>> given({"sci-fi": 1.0}, ["sci-fi", "horror"]).filled
     {'horror': 0.0}
+    >>> given({"sci-fi": 0.49995, "horror": 0.49995}, ["sci-fi", "horror"]).weights
+    {'sci-fi': 0.5, 'horror': 0.5}
     """
     filled = {task: 0.0 for task in tasks if task not in weights}
     if len(filled) + len(weights) > len(tasks):
@@ -42,10 +44,10 @@ def given(weights: Mapping[str, float], tasks: Sequence[str]) -> Fitted:
             f"tasks are {', '.join(tasks)}.",
         )
     try:
-        Preference(weights)
+        exact = Preference(weights)
     except ValueError as error:
         raise ApiError(422, str(error)) from None
-    return Fitted({task: weights.get(task, 0.0) for task in tasks}, filled, {})
+    return Fitted({task: exact.get(task, 0.0) for task in tasks}, filled, {})
 
 
 def stored(

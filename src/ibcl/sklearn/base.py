@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -35,6 +36,7 @@ from ibcl.tabular import (
     head_names,
     in_scaled_units,
     make_head,
+    numbers_as_texts,
     outputs_for,
     readable_by_experts,
     scales,
@@ -76,7 +78,6 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
 
     learner_: ClassVar[IBCL]
     network_choice_: ClassVar[HeadChoice]
-    schema_: ClassVar[Schema]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -89,6 +90,14 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         """Names of the tasks learnt, in order."""
         check_is_fitted(self, "learner_")
         return self.learner_.tasks
+
+    @property
+    def schema_(self) -> Schema:
+        """How tables are read: as the first task settled it, with all categories learnt since."""
+        check_is_fitted(self, "learner_")
+        schema = self.learner_.encoder
+        assert isinstance(schema, Schema)
+        return schema
 
     def set_preference(self, preference: Any) -> Self:
         """Choose the preference of all predictions from now on; None weighs all tasks equally."""
@@ -150,8 +159,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         tasks = self._split(task, len(y))
         first = next(iter(tasks.values()))
         learner = getattr(self, "learner_", None)
-        schema = getattr(self, "schema_", None)
-        if learner is None or schema is None:
+        if learner is None:
             seed = self._seed()
             learnt = None
             if self.calibration is not None:
@@ -179,9 +187,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             part = None if weights is None else weights[rows]
             action(_rows(X, rows), y[rows], task=name, sample_weight=part)
         learner.take_over(learning)
-        encoder = learner.encoder
-        assert isinstance(encoder, Schema)
-        self.schema_, self.learner_ = encoder, learner  # type: ignore[misc]
+        self.learner_ = learner  # type: ignore[misc]
         return self
 
     def _seed(self) -> int:
@@ -261,14 +267,25 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         texts = np.array([str(name) for name in names])
         return {str(name): rows[texts == name] for name in dict.fromkeys(texts)}
 
-    def _forget(self) -> None:
-        for name in ("learner_", "schema_", "network_choice_"):
+    @contextmanager
+    def _all_or_nothing(self, *forgotten: str) -> Iterator[None]:
+        """Forget some attributes, and restore all of them if what follows is refused."""
+        before = dict(self.__dict__)
+        for name in forgotten:
             self.__dict__.pop(name, None)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _model(self, preference: Any = None) -> Model:
         """Return the model of a preference, or of the estimator's own."""
         tasks = self.tasks_
         wanted = self.preference if preference is None else preference
+        if not tasks:
+            raise ValueError("There is no task to predict with: all of them were forgotten.")
         if wanted is None:
             wanted = np.full(len(tasks), 1 / len(tasks))
         return self.learner_.model(wanted)
@@ -282,6 +299,12 @@ def _features(table: Any) -> list[str] | None:
     if left_out and used:
         said = ", ".join(f"{name} ({reason})" for name, reason in left_out.items())
         warnings.warn(f"Columns that are not learnt from: {said}.", stacklevel=5)
+    for name, text in numbers_as_texts(table, used).items():
+        warnings.warn(
+            f"Column {name!r} is learnt as categories, since it holds texts such as {text!r}; "
+            "write them as Python does (1234.5) if they are meant as numbers.",
+            stacklevel=5,
+        )
     return used or None
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -78,7 +79,12 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
 
     class_weight: str | Mapping[Any, float] | None = field(default=None, kw_only=True)
 
-    classes_: ClassVar[NDArray[Any]]
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes learnt so far: those of the first task sorted, later ones behind them."""
+        schema = self.schema_
+        assert schema.classes is not None
+        return schema.decode(torch.arange(len(schema.classes)))
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, task: Any = None, sample_weight: ArrayLike | None = None
@@ -93,8 +99,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         sample_weight
             How often each sample counts.
         """
-        self._forget()
-        return self._fit(X, y, None, task, sample_weight, fewest=2)
+        with self._all_or_nothing("learner_", "network_choice_"):
+            return self._fit(X, y, None, task, sample_weight, fewest=2)
 
     def partial_fit(
         self,
@@ -116,7 +122,8 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         sample_weight
             How often each sample counts.
         """
-        return self._fit(X, y, classes, task, sample_weight)
+        with self._all_or_nothing():
+            return self._fit(X, y, classes, task, sample_weight)
 
     def _fit(
         self,
@@ -128,47 +135,38 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
         fewest: int = 1,
     ) -> Self:
         first = not hasattr(self, "learner_")
-        table, given = self._checked(X, y)
-        if isinstance(given, pd.Series) and given.dtype == "boolean" and not given.isna().any():
-            # Scikit-learn would make numbers of them.
-            given = given.astype(bool)
+        table, given = self._checked(X, _plain_labels(y))
         labels = column_or_1d(given, warn=True)
         if pd.isna(labels).any():
             raise ValueError(
                 f"y contains NaN or None, first in row {int(pd.isna(labels).argmax()) + 1}; leave "
                 "rows without a label out."
             )
+        _refuse_mixed(labels)
         check_classification_targets(labels)
-        named: Any = classes if first else getattr(self, "classes_", None)
+        named: Any = classes if first else self.classes_
         weights = sample_weights(labels, sample_weight, self.class_weight, named)
-        known = labels if weights is None else labels[weights > 0]
         if not first:
-            if classes is not None and len(np.setdiff1d(self.classes_, np.unique(classes))):
+            known = self.classes_
+            if classes is not None and len(np.setdiff1d(known, np.unique(classes))):
                 raise ValueError(
-                    f"classes {np.unique(classes)} lack some of those learnt, {self.classes_}."
+                    f"classes {np.unique(classes)} lack some of those learnt, {known}."
                 )
-            return self._learn(table, labels, task, weights, classes=self.classes_)
-        self.classes_ = np.unique(known if classes is None else classes)  # type: ignore[misc]
-        if len(self.classes_) < fewest:
+            return self._learn(table, labels, task, weights, classes=known)
+        occurring = labels if weights is None else labels[weights > 0]
+        wanted = np.unique(occurring if classes is None else classes)
+        if len(wanted) < fewest:
             raise ValueError(
                 "A classifier needs samples of at least two classes, but there is only one "
-                f"class: {self.classes_.tolist()[0]!r}; partial_fit may begin with one."
+                f"class: {wanted.tolist()[0]!r}; partial_fit may begin with one."
             )
-        unseen = np.setdiff1d(known, self.classes_)
+        unseen = np.setdiff1d(occurring, wanted)
         if len(unseen):
             raise ValueError(
-                f"y holds the classes {unseen.tolist()}, which classes={self.classes_.tolist()} "
+                f"y holds the classes {unseen.tolist()}, which classes={wanted.tolist()} "
                 "does not name; name all of them, or leave classes= out."
             )
-        return self._learn(table, labels, task, weights, classes=self.classes_)
-
-    def _learn(self, X: Any, y: NDArray[Any], *arguments: Any, **settings: Any) -> Self:
-        super()._learn(X, y, *arguments, **settings)
-        known = self.schema_.classes
-        if known is not None and len(known) > len(self.classes_):
-            # What is new comes after the sorted ones of the first task.
-            self.classes_ = np.concatenate([self.classes_, known[len(self.classes_) :]])  # type: ignore[misc]
-        return self
+        return self._learn(table, labels, task, weights, classes=wanted)
 
     def decision_function(self, X: ArrayLike, preference: Any = None) -> NDArray[np.float64]:
         """Return the model's logits: shape (n,) for two classes, (n, classes) for more."""
@@ -228,3 +226,31 @@ class IBCLClassifier(ClassifierMixin, IBCLEstimator):  # type: ignore[misc]
     def credal_bounds(self, X: ArrayLike, preference: Any = None) -> Bounds:
         """Return lower and upper class probabilities, of all tasks and the served model."""
         return self._model(preference).credal_bounds(self._checked(X)[0])
+
+
+def _plain_labels(y: Any) -> Any:
+    """Return labels as what they are: of pandas' own kinds scikit-learn would make floats.
+
+    Missing ones are left to be refused.
+    """
+    if isinstance(y, np.ndarray) and y.dtype == object and y.ndim == 1:
+        y = pd.Series(y, dtype=object)
+    if not isinstance(y, pd.Series) or y.isna().any():
+        return y
+    if isinstance(y.dtype, np.dtype) and y.dtype != object:
+        return y
+    values = [v.item() if isinstance(v, np.generic) else v for v in y.astype(object)]
+    alike = len({type(value) for value in values}) == 1 and not isinstance(values[0], str)
+    return np.array(values, dtype=None if alike else object)
+
+
+def _refuse_mixed(labels: NDArray[Any]) -> None:
+    """Refuse labels of several kinds, which have no order, and of those that are no labels."""
+    if labels.dtype != object:
+        return
+    kinds = {"str" if isinstance(value, str) else type(value).__name__ for value in labels}
+    if kinds != {"str"}:
+        raise ValueError(
+            f"Unknown label type: y holds values of kind {', '.join(sorted(kinds))}; make all "
+            "labels texts, or all numbers."
+        )

@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from ibcl.conformal import Guarantee
 from ibcl.likelihoods import Likelihood, Normal
 from ibcl.sklearn.base import IBCLEstimator, setting
-from ibcl.tabular import sample_weights, value_likelihood
+from ibcl.tabular import sample_weights, target_values, value_likelihood
 from ibcl.uncertainty import Bounds
 
 
@@ -97,8 +97,8 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         sample_weight
             How often each sample counts.
         """
-        self._forget()
-        return self.partial_fit(X, y, task, sample_weight)
+        with self._all_or_nothing("learner_", "network_choice_"):
+            return self.partial_fit(X, y, task, sample_weight)
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, task: Any = None, sample_weight: ArrayLike | None = None
@@ -113,11 +113,12 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         sample_weight
             How often each sample counts.
         """
-        table, given = self._checked(X, y)
-        values = column_or_1d(given, dtype=np.float64, warn=True)
-        weights = sample_weights(values, sample_weight)
-        likelihood = value_likelihood(self.likelihood, self.noise)
-        return self._learn(table, values, task, weights, classes=None, likelihood=likelihood)
+        with self._all_or_nothing():
+            table, given = self._checked(X, y)
+            values = target_values(column_or_1d(given, warn=True))
+            weights = sample_weights(values, sample_weight)
+            likelihood = value_likelihood(self.likelihood, self.noise)
+            return self._learn(table, values, task, weights, classes=None, likelihood=likelihood)
 
     @property
     def noise_(self) -> float:

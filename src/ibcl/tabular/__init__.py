@@ -23,9 +23,9 @@ from ibcl.tabular.heads import (
     table_pooling,
 )
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
-from ibcl.tabular.selection import usable_columns
+from ibcl.tabular.selection import INDEX, numbers_as_texts, usable_columns
 from ibcl.tabular.target_likelihood import in_scaled_units, scales, value_likelihood
-from ibcl.tabular.targets import ClassTarget, ValueTarget
+from ibcl.tabular.targets import ClassTarget, ValueTarget, target_values
 from ibcl.tabular.unknown import Unknown, UnknownCategoriesWarning
 from ibcl.tabular.values import Numbers, text_of
 from ibcl.tabular.weights import sample_weights
@@ -34,6 +34,7 @@ from ibcl.tabular.what_stays import remembered
 __all__ = [
     "DEFAULT_HEAD",
     "DEFAULT_WIDTH",
+    "INDEX",
     "LARGEST_INPUT",
     "CategoricalColumn",
     "ClassTarget",
@@ -53,6 +54,7 @@ __all__ = [
     "in_scaled_units",
     "input_positions",
     "make_head",
+    "numbers_as_texts",
     "outputs_for",
     "read_csv",
     "readable_by_experts",
@@ -60,6 +62,7 @@ __all__ = [
     "sample_weights",
     "scales",
     "table_pooling",
+    "target_values",
     "text_of",
     "usable_columns",
     "value_likelihood",

@@ -1,7 +1,8 @@
 """CSV files, whole or block by block, read without guessing.
 
-A file has names in its first line that is not empty, and one row per line after it. Every row has
-as many cells as there are names; further cells must be empty, as where all lines end in a
+A file has names in its first line that is not empty, and one row per line after it. Cells are
+delimited by commas; where the first line has none, by the semicolons or tabs that it has. Every row
+has as many cells as there are names; further cells must be empty, as where all lines end in a
 delimiter. What a column is, is decided for the column as a whole: whole numbers, numbers or truth
 values where every cell is one, empty, or a word for a missing number beside them; texts otherwise,
 exactly as they are written. The empty cell is missing.
@@ -41,6 +42,7 @@ class _Shape(NamedTuple):
     """Lines up to the first row, where a quotation over several lines counts as one."""
     cells: int
     """The most cells that a row has; those beyond the names are empty."""
+    delimiter: str
 
 
 def read_csv(path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
@@ -115,6 +117,7 @@ def _blocks(
     try:
         reader = pd.read_csv(
             path,
+            sep=shape.delimiter,
             header=None,
             skiprows=shape.lines,
             # By position, since a name could be that of a cell beyond the names.
@@ -210,50 +213,60 @@ def _joined(parts: Sequence[_Cells]) -> pd.Series[Any]:
 
 def _checked_shape(path: Path) -> _Shape:
     """Read the names and see that every row has a cell for each, and nothing beyond them."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, strict=True)
-        found = ((lines, cells) for lines, cells in enumerate(reader, start=1) if _filled(cells))
-        lines, header = next(found, (0, []))
-    names = _names(header)
-    most = len(names)
-    for row, cells in _odd_rows(path, lines, len(names)):
+    delimiter = ","
+    lines, header = _header(path, delimiter)
+    others = [mark for mark in ";\t" if len(header) == 1 and mark in header[0]]
+    if others:
+        delimiter = max(others, key=header[0].count)
+        lines, header = _header(path, delimiter)
+    shape = _Shape(_names(header), lines, len(header), delimiter)
+    most = shape.cells
+    for row, cells in _odd_rows(path, shape):
         most = max(most, len(cells))
-        _refuse_unfitting(cells, names, row)
-    return _Shape(names, lines, most)
+        _refuse_unfitting(cells, shape.names, row)
+    return shape._replace(cells=most)
+
+
+def _header(path: Path, delimiter: str) -> tuple[int, list[str]]:
+    """Return the cells of the first line that is not empty, and how many lines end there."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, strict=True, delimiter=delimiter)
+        found = ((lines, cells) for lines, cells in enumerate(reader, start=1) if _filled(cells))
+        return next(found, (0, []))
 
 
 def _filled(cells: list[str]) -> bool:
     return len(cells) > 1 or any(cell.strip() for cell in cells)
 
 
-def _odd_rows(path: Path, lines: int, cells: int) -> Iterator[tuple[int, list[str]]]:
-    """Give the rows that do not have as many cells as wanted, with their numbers.
+def _odd_rows(path: Path, shape: _Shape) -> Iterator[tuple[int, list[str]]]:
+    """Give the rows that do not have as many cells as there are names, with their numbers.
 
     Where there is no quotation, a line has one delimiter less than cells.
     """
-    row, left = 0, lines
+    row, left, cells = 0, shape.lines, len(shape.names)
     with path.open("rb") as file:
         for block in _whole_lines(file):
             if b'"' in block or block.count(b"\r") != block.count(b"\r\n"):
                 break
             codes = np.frombuffer(block, dtype=np.uint8)
             ends = np.flatnonzero(codes == ord("\n"))
-            delimiters = np.searchsorted(np.flatnonzero(codes == ord(",")), ends)
+            delimiters = np.searchsorted(np.flatnonzero(codes == ord(shape.delimiter)), ends)
             odd = np.diff(delimiters, prepend=0) != cells - 1
             skipped = min(left, len(ends))
             left -= skipped
             for place in (np.flatnonzero(odd[skipped:]) + skipped).tolist():
                 line = block[ends[place - 1] + 1 if place else 0 : ends[place]].decode()
                 if line.strip():
-                    yield row + place - skipped + 1, line.rstrip("\r").split(",")
+                    yield row + place - skipped + 1, line.rstrip("\r").split(shape.delimiter)
                 else:
                     row -= 1
             row += len(ends) - skipped
         else:
             return
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, strict=True)
-        rows = (row for line, row in enumerate(reader) if line >= lines and _filled(row))
+        reader = csv.reader(file, strict=True, delimiter=shape.delimiter)
+        rows = (row for line, row in enumerate(reader) if line >= shape.lines and _filled(row))
         for place, found in enumerate(rows, start=1):
             if len(found) != cells:
                 yield place, found

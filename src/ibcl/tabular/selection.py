@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from ibcl.tabular.columns import LARGEST_TEXT, MOST_CATEGORIES
 from ibcl.tabular.tables import as_table
-from ibcl.tabular.values import content, distinct, is_empty
+from ibcl.tabular.values import content, distinct, is_empty, number_in, short
 
 MANY_TEXTS = 20
 """More different texts than this, and more than half of the values, are no categories."""
+INDEX = "ibcl: columns that were an index"
+"""Key of a frame's `attrs` that names the columns which were its index where it was written."""
 # What pandas calls a column without a name, and what Parquet files call an index without one.
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 
@@ -37,8 +40,9 @@ def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
     """
     used: list[str] = []
     left_out: dict[str, str] = {}
+    index = frame.attrs.get(INDEX, ())
     for name, column in as_table(frame).frame.items():
-        reason = _reason_against(str(name), column)
+        reason = "a written index" if name in index else _reason_against(str(name), column)
         if reason is None:
             used.append(str(name))
         else:
@@ -49,6 +53,39 @@ def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
             "dates or categories."
         )
     return used, left_out
+
+
+def numbers_as_texts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
+    """Find columns of texts that look like numbers in another notation than that of programs.
+
+    Decimal commas, thousands apart, percent signs and currencies: such a column is one of
+    categories, and whoever meant numbers is to be told.
+
+    Returns
+    -------
+    One of the texts, by the name of the column.
+
+    Examples
+    --------
+    >>> numbers_as_texts(pd.DataFrame({"a": ["1,5", "2"], "b": ["x", "1,5"]}), ["a", "b"])
+    {'a': '1,5'}
+    """
+    found = {}
+    for name in names:
+        column = frame[name]
+        if content(column) != "texts":
+            continue
+        texts = [value for value in distinct(column).values if isinstance(value, str) and value]
+        odd = [text for text in texts if number_in(text) is None]
+        if odd and all(_NUMBER.fullmatch(text.strip()) for text in texts):
+            found[name] = odd[0]
+    return found
+
+
+# Digits with a decimal point or comma, or in groups of three, and signs before or behind them.
+_NUMBER = re.compile(
+    r"[-+]?\s?[$€£¥]?\s?(\d+([.,]\d+)?|\d{1,3}([.,'\s]\d{3})+([.,]\d+)?)\s?[%$€£¥]?"
+)
 
 
 def _reason_against(name: str, column: pd.Series[Any]) -> str | None:
@@ -67,7 +104,7 @@ def _reason_against(name: str, column: pd.Series[Any]) -> str | None:
     texts = [value for value in found.values if not is_empty(value)]
     count = int((found.codes >= 0).sum())
     if len(texts) > MOST_CATEGORIES or (len(texts) > MANY_TEXTS and len(texts) > count / 2):
-        return f"{len(texts):,} different texts"
+        return f"{len(texts):,} different texts such as {short(texts[0])}"
     if any(isinstance(text, str) and len(text) > LARGEST_TEXT for text in texts):
         return f"texts of more than {LARGEST_TEXT:,} characters"
     return None

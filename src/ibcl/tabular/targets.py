@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from ibcl.tabular.categories import MISSING, UNKNOWN, Vocabulary, kind_of
-from ibcl.tabular.columns import Finite, Text, standardisation
+from ibcl.tabular.columns import LARGEST_TEXT, Finite, Text, standardisation
 from ibcl.tabular.tables import as_column
 from ibcl.tabular.values import (
     Numbers,
@@ -25,6 +25,7 @@ from ibcl.tabular.values import (
     distinct,
     is_empty,
     listing,
+    short,
     text_of,
 )
 
@@ -162,7 +163,7 @@ class ValueTarget(BaseModel):
         >>> ValueTarget.fit([10.0, 30.0], np.ones(2))
         ValueTarget(kind='values', centre=20.0, scale=10.0)
         """
-        values = _values(y)
+        values = target_values(y)
         if not standardise:
             return cls(centre=0.0, scale=1.0)
         centre, scale = standardisation(values, weights)
@@ -170,7 +171,7 @@ class ValueTarget(BaseModel):
 
     def labels(self, y: Any) -> Tensor:
         """Return scaled targets in double precision."""
-        return torch.as_tensor((_values(y) - self.centre) / self.scale)
+        return torch.as_tensor((target_values(y) - self.centre) / self.scale)
 
     def grown(self, y: Any) -> ValueTarget:
         """Return itself: the units of a value stay those of the first task."""
@@ -210,11 +211,28 @@ def _different(column: pd.Series[Any]) -> list[Any]:
     """Return the different labels, each as it was first written."""
     found: dict[str, Any] = {}
     for value in distinct(column).values:
-        found.setdefault(canonical(text_of(value, "label")), _plain(value))
+        text = text_of(value, "label")
+        if len(text) > LARGEST_TEXT:
+            raise ValueError(
+                f"The label {short(text)} has {len(text):,} characters, but a class has at most "
+                f"{LARGEST_TEXT:,}; give classes shorter names."
+            )
+        found.setdefault(canonical(text), _plain(value))
+    if len(found) > MOST_CLASSES:
+        raise ValueError(
+            f"The labels are of {len(found):,} classes, but at most {MOST_CLASSES:,} are learnt."
+        )
     return list(found.values())
 
 
-def _values(y: Any) -> Numbers:
+def target_values(y: Any) -> Numbers:
+    """Return targets as finite numbers; refuse dates, durations, words and missing ones.
+
+    Examples
+    --------
+    >>> target_values(["1.5", 2])
+    array([1.5, 2. ])
+    """
     return as_numbers(as_column(y, "targets"), "column of targets")
 
 
