@@ -67,9 +67,7 @@ def deterministic_update() -> Callable[[], object]:
 def mean_field_update(priors: int) -> Callable[[], object]:
     network = FlatNetwork(mlp(INPUTS, hidden=HIDDEN))
     shape = (priors, network.dimension)
-    state = _Optimisation(
-        MeanFieldVI(), network, Bernoulli(), SAMPLES, torch.zeros(shape), torch.full(shape, 2.5)
-    )
+    state = _Optimisation(network, Bernoulli(), SAMPLES, torch.zeros(shape), torch.full(shape, 2.5))
     generator = torch.Generator().manual_seed(0)
     state.start(network.initial_parameters(generator).expand(shape), torch.full(shape, 0.05))
     x, y = X[:BATCH], Y[:BATCH]

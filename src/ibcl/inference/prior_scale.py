@@ -137,7 +137,9 @@ class _Problem(NamedTuple):
         Parameters
         ----------
         rival
-            The bound of that one: what cannot reach it any more is not followed further.
+            The bound of that one: what cannot reach it any more is not followed further, where
+            that takes long. How far a bound reaches is a guess while steps are long, as they are
+            where few samples leave most to the prior.
         """
         dimension = len(self.centre)
         precision = torch.eye(dimension, dtype=torch.float64, device=self.centre.device) / std**2
@@ -153,7 +155,13 @@ class _Problem(NamedTuple):
             dtype=torch.float32 if large else torch.float64,
         )
         tolerance = _LARGE_TOLERANCE if large else _TOLERANCE
-        q = solve(problem, tolerance, max_iterations, begun and prior.plus(begun), rival)
+        q = solve(
+            problem,
+            tolerance,
+            max_iterations,
+            begun and prior.plus(begun),
+            rival if large else -math.inf,
+        )
         natural = Natural(q.precision @ q.mean, q.precision)
         return _Fit(q.bound, natural.plus(prior, -1))
 

@@ -134,7 +134,7 @@ class DensityGate(TaskGate):
         waves = fourier_frequencies(self.columns)
         by_number = torch.argsort(self.task, stable=True)
         counts = torch.bincount(self.task, minlength=self.tasks)
-        self._begins = [0, *counts.cumsum(0).tolist()]
+        self._begins = [0, *counts.cumsum(0).cpu().tolist()]
         self._most_classes = int(counts.max())
         derived = {
             "frequencies": waves.frequencies,
@@ -197,8 +197,8 @@ class DensityGate(TaskGate):
         found = []
         for block in _blocks(self.tasks, z.shape[0] * self._most_classes * z.shape[1]):
             part = self.by_number[self._begins[block.start] : self._begins[block.stop]]
-            stacked = self.fourier_whitening[block].flatten(0, 1)
-            whitened = (z @ stacked.T).reshape(z.shape[0], -1, z.shape[1])
+            maps = self.fourier_whitening[block]
+            whitened = (z @ maps.flatten(0, 1).T).reshape(-1, *maps.shape[:2])
             own = whitened[:, self.task[part] - block.start]
             found.append((own - self.whitened_means[part]).square().sum(2))
         return torch.cat(found, 1)[:, self.ranked]
