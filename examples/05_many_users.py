@@ -32,7 +32,7 @@ answers = learner.predict_many(points, users)
 print(answers.shape)
 
 # %%
-# The same as one model a user, but without making ten thousand models:
+# The same as one model per user, but without making ten thousand models:
 
 one = learner.model(users[7]).predict_proba(points)
 print("largest difference:", float(np.abs(answers[7] - one).max()))

@@ -1,4 +1,4 @@
-"""Off-policy updates a second: ours, and the same update in plain PyTorch, in one run.
+"""Off-policy updates per second: ours, and the same update in plain PyTorch, in one run.
 
     python timings/rl_updates.py [--turns 12] [--rounds 10]
 
@@ -138,7 +138,7 @@ def main() -> None:
         ours.append(cpu_seconds(lambda: search.learn(q, objective, None, rng), arguments.rounds))
         theirs.append(cpu_seconds(plain.update, arguments.rounds * settings.updates))
     table = Table(title=f"Updates, load average {os.getloadavg()[0]:.1f}, one thread")
-    for column in ("update", "ms, best", "ms, median", "updates a CPU-second"):
+    for column in ("update", "ms, best", "ms, median", "updates per CPU-second"):
         table.add_column(column, justify="right")
     count = arguments.rounds * settings.updates
     for name, seconds in (("plain PyTorch", theirs), ("ours", ours)):
@@ -147,7 +147,7 @@ def main() -> None:
     console = Console()
     console.print(table)
     ratio = np.median(np.array(theirs) / np.array(ours))
-    console.print(f"Ratio of ours to plain PyTorch, updates a second: {ratio:.2f}")
+    console.print(f"Ratio of ours to plain PyTorch, updates per second: {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Simulator steps a second, with one thread and with one per processor.
+"""Simulator steps per second, with one thread and with one per processor.
 
     python timings/rollouts.py [--rounds 5] [--steps 100]
 
 Wall-clock time is what threads are for, but on a busy machine it measures the neighbours too, so
-steps a CPU-second and the load are printed beside it.
+steps per CPU-second and the load are printed beside it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     arguments = parser.parse_args()
     table = Table(title=f"{COPIES} copies, load average {os.getloadavg()[0]:.1f}")
-    for column in ("environment", "threads", "steps a second", "steps a CPU-second"):
+    for column in ("environment", "threads", "steps per second", "steps per CPU-second"):
         table.add_column(column, justify="right")
     for name in ("mo-halfcheetah", "mo-hopper-3obj", "mo-ant"):
         for threads in sorted({1, os.cpu_count() or 1}):

@@ -4,11 +4,11 @@
 
 All on loopback with the servers in processes of their own. First an echo and predictions of one row
 take turns, both with the same bodies, answers of about the same size, and every answer read and
-compared; of each are printed the requests a second and the processor time that the server takes for
-one, which other work on the machine disturbs less. Then a mixture of predictions, reads, feedback
-and preference changes, during which the knowledge base learns a task and the server is killed
-(SIGKILL) and started again. Every prediction is compared with the library's own, every acknowledged
-write is looked up again in the end.
+compared; of each are printed the requests per second and the processor time that the server takes
+for one, which other work on the machine disturbs less. Then a mixture of predictions, reads,
+feedback and preference changes, during which the knowledge base learns a task and the server is
+killed (SIGKILL) and started again. Every prediction is compared with the library's own, every
+acknowledged write is looked up again in the end.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class RunLog(Protocol):
 
 @dataclass
 class TensorBoardLog:
-    """Writes event files that ``tensorboard --logdir`` shows, one folder a run.
+    """Writes event files that ``tensorboard --logdir`` shows, one folder per run.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ class Likelihood(ABC):
         return None
 
     def expectations(self, mean: Tensor, covariance: Tensor, y: Tensor) -> Expectations:
-        """Expectations under outputs z ~ N(mean, covariance), one Gaussian a sample.
+        """Expectations under outputs z ~ N(mean, covariance), one Gaussian per sample.
 
         Parameters
         ----------

@@ -101,7 +101,7 @@ class BayesianPolicyGradient:
     checkpoint_every
         Updates between checkpoints; replayed experience is large.
     cap
-        What of a step's rewards counts at most, one value an objective: a speed beyond it is not
+        What of a step's rewards counts at most, one value per objective: a speed beyond it is not
         wanted, so that the task is a pace and its price. `TwinDelayed` does not take
         it; anchors have caps of their own.
     """
@@ -136,7 +136,7 @@ class BayesianPolicyGradient:
         return ()
 
     def check_cap(self, environment: Environment) -> None:
-        """Refuse a cap that has not one value an objective."""
+        """Refuse a cap that has not one value per objective."""
         objectives = len(environment.objectives)
         if self.cap is not None and len(self.cap) != objectives:
             raise ValueError(

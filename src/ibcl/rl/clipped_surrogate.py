@@ -8,7 +8,7 @@ For each copy of the environment one ε is drawn, in mirrored pairs (ε, −ε),
 
 in μ and log σ; the chain rule gives ∂/∂μ = g and ∂/∂log σ = g ⊙ σ ⊙ ε for the gradient g in θ.
 
-A critic with one output an objective makes the advantage of any preference w a weighted sum, so it
+A critic with one output per objective makes the advantage of any preference w a weighted sum, so it
 carries over from task to task. Its last output is the *trajectory* KL: the dynamics cancel in
 
     KL(p(τ|θ) ‖ p(τ|prior)) = E Σ_t KL(π_θ(·|s_t) ‖ π_prior(·|s_t)),
@@ -226,7 +226,7 @@ class SurrogateSearch(Search):
         return gradient
 
     def _rewards(self, segment: Segment, objective: Objective) -> Floats:
-        """Columns of rewards: one an objective, and the departure from the prior's actions."""
+        """Columns of rewards: one per objective, and the departure from the prior's actions."""
         network = self.policy.network
         prior_means = network.forward(objective.prior.mean[None], segment.features)[-1]
         departure = np.square(segment.actions - prior_means).sum(-1, keepdims=True)

@@ -2,7 +2,7 @@ r"""A baseline: one network that sees the preference, as PD-MORL's does, learnt 
 
 The preference w is appended to the observation, and policy and critics are trained at preferences
 drawn from the whole simplex, with the same twin critics, replay, exploration and updates as
-`TwinDelayed`. What it learns is a single network and no posterior a task.
+`TwinDelayed`. What it learns is a single network and no posterior per task.
 
 A network that sees w in its first layer has, for a fixed w, the parameters of a plain policy whose
 first bias is b + Σ_k w_k B_k. So its policies can be stored, pooled and scored like ours: the

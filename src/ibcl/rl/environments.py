@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Environment(ABC):
-    """Copies of one problem stepped together; rewards have one column an objective.
+    """Copies of one problem stepped together; rewards have one column per objective.
 
     Subclasses set the attributes below and say how to begin and advance an episode; the time limit
     and the start of the next episode are handled here.

@@ -28,7 +28,7 @@ from ibcl.rl.policies import Floats, Perceptron
 
 @dataclass(frozen=True)
 class Anchor:
-    """One of the tasks: its reward is w · (min(r, cap) − base), one value an objective.
+    """One of the tasks: its reward is w · (min(r, cap) − base), one value per objective.
 
     A cap asks for a pace: a reward beyond it counts no more. What all policies earn alike, the
     base, would only make values large and hard to learn. A ``kept`` one was learnt before and stays

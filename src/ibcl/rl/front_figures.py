@@ -68,7 +68,7 @@ def draw_front(
 
 
 def _draw_hypervolumes(axes: Any, recipe: Recipe, results: Sequence[SeedResult]) -> None:
-    """Draw one dot a seed and the interval of every combination, published figures as lines."""
+    """Draw one dot per seed and the interval of every combination, published figures as lines."""
     unit, power = hypervolume_unit(len(recipe.reference))
     for index, name in enumerate(recipe.combinations):
         values = [result.hypervolumes[name] / unit for result in results]

@@ -98,9 +98,9 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         "",
         f"- Seeds {', '.join(str(result.seed) for result in results)}; reference point "
         f"{recipe.reference}; mean policies, one episode each (the problems are deterministic).",
-        f"- Environment steps a seed: {steps.mean():,.0f} for training and scoring on the way, "
+        f"- Environment steps per seed: {steps.mean():,.0f} for training and scoring on the way, "
         f"{results[0].generation_steps:,} more to score each set of generated policies.",
-        f"- CPU-seconds of training a seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
+        f"- CPU-seconds of training per seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
         f"{steps.sum() / cpu.sum():,.0f} steps and {updates / cpu.sum():,.0f} updates a "
         "CPU-second.",
         f"- {origin}",

@@ -5,7 +5,7 @@ by parameters
 θ(λ) = Σ_k λ_k (μ_k + σ_k ε_k), and is rewarded as λ says (see `ibcl.rl.family`). The
 gradient of the clipped surrogate in θ(λ) goes to the tasks by ∂/∂θ_k = λ_k ∂/∂θ(λ).
 
-The critic has one output a task, and the value at λ is V(s, λ) = Σ_k λ_k V_k(s): what differs
+The critic has one output per task, and the value at λ is V(s, λ) = Σ_k λ_k V_k(s): what differs
 from one λ to another is far larger than what differs from state to state, and one output that had
 to explain both would explain the second badly. For the same reason advantages are standardised
 within each copy: slow gaits differ by little, and would count for little beside fast ones.

@@ -58,7 +58,7 @@ HOPPER_HEIGHT = 1.25
 
 @dataclass(frozen=True)
 class Definition:
-    """What makes a MuJoCo model a problem; every function takes one row a copy.
+    """What makes a MuJoCo model a problem; every function takes one row per copy.
 
     ``reward`` takes the velocity of the first two coordinates, all positions and the clipped
     action, ``terminated`` all positions and velocities, ``fallen`` all positions, where a fall does

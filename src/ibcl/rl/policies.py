@@ -138,7 +138,7 @@ class Normaliser:
 
 @dataclass(frozen=True)
 class Policy:
-    """The architecture of π_θ; the parameters θ come from outside, one row a copy.
+    """The architecture of π_θ; the parameters θ come from outside, one row per copy.
 
     ``squashed`` actions pass through tanh and stay within ±1, as a deterministic policy gradient
     needs them; others are clipped by the environment.

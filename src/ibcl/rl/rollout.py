@@ -67,7 +67,7 @@ class Sampler(Carried):
     def segment(
         self, theta: Floats, length: int, action_std: float | Floats, rng: np.random.Generator
     ) -> Segment:
-        """Take ``length`` steps with actions N(π_θ(s), action_std²); one std, or one a copy."""
+        """Take ``length`` steps with actions N(π_θ(s), action_std²); one std, or one per copy."""
         environment, policy = self.environment, self.policy
         copies, outputs = environment.copies, environment.action_size
         noise = action_std * rng.standard_normal((length, copies, outputs), dtype=np.float32)

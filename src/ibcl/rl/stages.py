@@ -115,7 +115,7 @@ class Recipe:
     hidden: tuple[int, ...] = (64,)
     squashed: bool = False
     reference: tuple[float, ...] = (0.0, 0.0)
-    """Hypervolumes are measured from here; one value an objective."""
+    """Hypervolumes are measured from here; one value per objective."""
     restarts: Restarts | None = None
 
     def __post_init__(self) -> None:
@@ -167,7 +167,7 @@ class Recipe:
 
     @property
     def sees_the_preference(self) -> bool:
-        """Whether it is the baseline: one network for all preferences, and no posterior a task."""
+        """Whether it is the baseline: one network for all preferences, no posterior per task."""
         return all(
             isinstance(stage.inference.estimator, PreferenceConditioned) for stage in self.trained
         )

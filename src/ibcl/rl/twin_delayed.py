@@ -49,7 +49,7 @@ class TwinDelayed:
         Rounds an iteration; a round is ``length`` steps of every copy and then ``updates`` critic
         updates.
     updates, batch, reuse
-        Critic updates a round, rows in each, and how often a sampled row is used in its round:
+        Critic updates per round, rows in each, and how often a sampled row is used in its round:
         targets are computed once for all rows of a round.
     delay
         Critic updates for one of the policy.

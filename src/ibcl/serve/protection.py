@@ -66,7 +66,7 @@ _OF_DATA = [_NO_GUESSING, (b"cache-control", b"no-store")]
 
 
 class RateLimit:
-    """Token buckets: each caller may make so many requests a second, and twice as many at once.
+    """Token buckets: each caller may make so many requests per second, and twice as many at once.
 
     Examples
     --------

@@ -180,7 +180,7 @@ def _cost(table: pd.DataFrame, benchmark: str) -> Chart:
 
 
 def _front(table: pd.DataFrame, benchmark: str) -> Chart:
-    """Accuracies on the first two tasks, one point a preference, averaged over seeds."""
+    """Accuracies on the first two tasks, one point per preference, averaged over seeds."""
     rows = table[(table["task_seen"] == 2) & (table["selection"] == "mean")]
     names = [str(name) for name in rows["method"].unique()]
     looks = looks_of(names)
@@ -199,7 +199,7 @@ def _front(table: pd.DataFrame, benchmark: str) -> Chart:
     return Chart(
         slug(f"front-{benchmark}"),
         f"{benchmark_title(benchmark)}: trade-offs over the first two tasks",
-        "Up and to the right is better; one point a preference, from all weight on the second task "
-        "to all weight on the first.",
+        "Up and to the right is better; one point per preference, from all on the second task "
+        "to all on the first.",
         (Panel("accuracy on task 1 (%)", "accuracy on task 2 (%)", tuple(lines)),),
     )

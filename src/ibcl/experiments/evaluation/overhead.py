@@ -8,7 +8,7 @@ Batch updates at task i, with n_i samples, e epochs and batches of b:
     IBCL                  n_priors · n_i · e / b
 
 Bytes kept for K tasks, in float16: 32,897 parameters a deterministic model, twice that a posterior,
-512 numbers a sample, and 20 prompts of 2,560 bytes.
+512 numbers per sample, and 20 prompts of 2,560 bytes.
 
 The printed figures follow with 50 samples per task in the first table (200 on CelebA) and 500 in
 the second, and with 61,046 training images on CelebA (the paper gives 162,770, which would make

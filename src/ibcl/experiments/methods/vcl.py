@@ -27,7 +27,7 @@ class VCL(Baseline):
 
         N · E_{θ~q} [ Σ_j w_j L_j(θ) ] + KL(q ‖ q_{i−1}),
 
-    the negative ELBO when there is one task. The expectation is taken with one draw a step
+    the negative ELBO when there is one task. The expectation is taken with one draw per step
     (`noisy_outputs`), with the same noise for all preferences. q_0 = N(0, `prior_std`² I); the
     first task starts from a small random mean and std `initial_std`, later ones from q_{i−1}.
 
