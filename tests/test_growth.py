@@ -52,7 +52,7 @@ def room_for(known: ibcl.IBCL, frame: pd.DataFrame, y: Any = None) -> ibcl.IBCL:
     st.integers(2, 3),
     st.integers(0, 2),
     st.sampled_from(["linear", "random_features"]),
-    st.sampled_from(["compact", "exact"]),
+    st.sampled_from(["compact", "exact", "shared"]),
 )
 @settings(max_examples=20, deadline=None)
 def test_room_for_more_changes_no_answer(towns, classes, more, head, memory):

@@ -221,7 +221,7 @@ def test_bytes_bound_what_is_kept_of_a_task():
     tiny = ibcl.IBCL(ibcl.networks.linear(100), memory=10)
     with pytest.raises(ValueError, match=r"memory=10 bytes do not hold .* give at least"):
         tiny.learn(x, y, task="a")
-    with pytest.raises(ValueError, match="memory must be 'compact', 'exact' or a number of bytes"):
+    with pytest.raises(ValueError, match="memory must be 'compact', 'exact', 'shared' or a number"):
         ibcl.IBCL(ibcl.networks.linear(3), memory="small")
     with pytest.raises(ValueError, match="is a setting of pooling='routed'"):
         ibcl.IBCL(ibcl.networks.linear(3), memory="exact", pooling="evidence")

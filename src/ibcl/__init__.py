@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         LowRankGaussian,
     )
     from ibcl.inference import DenseVI, MeanFieldVI, OneVsRestVI
-    from ibcl.knowledge import EvidenceWarning, KnowledgeBase
+    from ibcl.knowledge import EvidenceWarning, ForgettingWarning, KnowledgeBase
     from ibcl.learner import IBCL, load
     from ibcl.likelihoods import Bernoulli, Categorical, Normal, OneVsRest, Poisson
     from ibcl.merging import merge
@@ -68,7 +68,7 @@ else:
         ),
         "mixture": ("Mixture",),
         "inference": ("DenseVI", "MeanFieldVI", "OneVsRestVI"),
-        "knowledge": ("EvidenceWarning", "KnowledgeBase"),
+        "knowledge": ("EvidenceWarning", "ForgettingWarning", "KnowledgeBase"),
         "learner": ("IBCL", "load"),
         "likelihoods": ("Bernoulli", "Categorical", "Normal", "OneVsRest", "Poisson"),
         "merging": ("merge",),
@@ -111,6 +111,7 @@ __all__ = [
     "DenseVI",
     "DiagonalGaussian",
     "EvidenceWarning",
+    "ForgettingWarning",
     "HighestDensityRegion",
     "IBCLClassifier",
     "IBCLRegressor",

@@ -103,7 +103,9 @@ def grown(state: State, encoder: Encoder, positions: Tensor) -> State:
         for index, place in enumerate(record.posteriors):
             prior = _widened(state.knowledge.prior_of(record.name, index), network.dimension)
             stored[place] = embedding(state.knowledge.stored[place], prior)
-    knowledge.restore(tuple(stored), knowledge.records, knowledge.moments, knowledge.parts)
+    knowledge.restore(
+        tuple(stored), knowledge.records, knowledge.moments, knowledge.parts, knowledge.common
+    )
     settled = replace(state.settings, priors=knowledge.priors)
     given = state.given
     if given.priors is not None:

@@ -6,7 +6,6 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +27,7 @@ from ibcl.files import path_text
 from ibcl.gaussians import Gaussian
 from ibcl.growth import grown_for
 from ibcl.inference import Inference, MeanFieldVI, Progress
-from ibcl.knowledge import KnowledgeBase, TaskRecord, forget
+from ibcl.knowledge import KnowledgeBase, TaskRecord
 from ibcl.learning import initial_state
 from ibcl.likelihoods import Likelihood
 from ibcl.model import Model
@@ -88,8 +87,8 @@ class IBCL:
         What is kept of these: ``"kept"``, their features in half precision and their answers, for
         the smallest sets; or ``"scores"``, one number for each and no row.
     memory
-        What is kept of a task: ``"compact"``, ``"exact"`` or a number of bytes; see
-        `RoutedEvidence`.
+        What is kept of a task: ``"compact"``, ``"exact"``, a number of bytes, or ``"shared"``:
+        one covariance for all tasks, and little more of each than its means; see `RoutedEvidence`.
     expert
         What answers for a task in place of its head, behind the same gate: an estimator of
         scikit-learn, `ibcl.adapters.LoRA` of a base model, any `ibcl.experts.Expert`, or
@@ -553,20 +552,31 @@ class IBCL:
             self._check_autosave()
             self._publish(other.state)
 
-    def forget(self, task: str, approximation: str | None = None) -> None:
+    def forget(
+        self,
+        task: str,
+        approximation: str | None = None,
+        *,
+        x: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+    ) -> None:
         """Remove a task and its evidence; see `ibcl.knowledge.forget`.
+
+        With ``memory="shared"`` posterior and means go at once, while the covariance that all tasks
+        share remains an average over this task as well, with a `ForgettingWarning`. Given the
+        task's data again, it is taken out of that too, up to rounding.
 
         Parameters
         ----------
         approximation
             ``"rebase"`` accepts an approximation where later tasks were learnt from this one.
+        x, y, sample_weight
+            All rows the task was learnt from, as they were given to `learn`.
         """
         with self._writing:
-            revising.check_forgettable(self._state, task)
             self._check_autosave()
-            knowledge = copy.copy(self.knowledge)
-            forget(knowledge, task, approximation)
-            self._publish(replace(self._state, knowledge=knowledge))
+            self._publish(revising.forgotten(self._state, task, approximation, x, y, sample_weight))
         log.info("forgot %s", printable(task))
 
     def save(

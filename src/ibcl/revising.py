@@ -8,6 +8,7 @@ steps that these are made of are in `ibcl.learning`.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from os import PathLike
@@ -20,6 +21,8 @@ from ibcl.gaussians import Gaussian
 from ibcl.growth import grown_for
 from ibcl.inference import InferenceResult, Progress
 from ibcl.knowledge import (
+    CommonPart,
+    ForgettingWarning,
     KnowledgeBase,
     Parts,
     TaskRecord,
@@ -27,7 +30,9 @@ from ibcl.knowledge import (
     replace_task,
     same_gaussians,
     scaled,
+    separated,
 )
+from ibcl.knowledge import forget as forget_task
 from ibcl.learning import (
     as_kept,
     calibrated,
@@ -40,7 +45,7 @@ from ibcl.learning import (
     set_aside,
 )
 from ibcl.likelihoods import Likelihood
-from ibcl.routing import Moments
+from ibcl.routing import ClassDensities, Moments
 from ibcl.state import State
 from ibcl.tasks import TaskData
 
@@ -196,7 +201,19 @@ def relearn(
     moments = moments_of(state, data, result)
     own = fit_expert(state, priors, data, record.name, result, noise)
     found = {**parts_of(state, data, result), **own}
+    if knowledge.common:
+        state = _without_sums(state, record.name)
     return _in_place(state, anew, result, moments, found, aside)
+
+
+def _without_sums(state: State, task: str) -> State:
+    """Return what is known with sums over all tasks but this one, as far as that can be known."""
+    knowledge = copy.copy(state.knowledge)
+    if len(knowledge.tasks) == 1:
+        knowledge.common = {}
+    else:
+        _warn_of_sums(task)
+    return replace(state, knowledge=knowledge)
 
 
 def _priors_of(knowledge: KnowledgeBase, task: str) -> tuple[Gaussian, ...]:
@@ -262,7 +279,59 @@ def adopt(ours: State, theirs: State) -> State:
     return replace(ours, knowledge=adopted(ours.knowledge, theirs.knowledge))
 
 
-def check_forgettable(state: State, task: str) -> None:
+def forgotten(
+    state: State,
+    task: str,
+    approximation: str | None = None,
+    x: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+) -> State:
+    """Return what is known without a task; see `IBCL.forget`."""
+    _check_forgettable(state, task)
+    knowledge = copy.copy(state.knowledge)
+    given = None if x is None else _shares_of(state, task, x, y, sample_weight)
+    forget_task(knowledge, task, approximation, given)
+    if given is None and knowledge.common:
+        _warn_of_sums(task)
+    return replace(state, knowledge=knowledge)
+
+
+def _warn_of_sums(task: str) -> None:
+    warnings.warn(
+        f"The covariance that all tasks share (memory='shared') remains an average over what was "
+        f"learnt of {task!r} and the others: nothing but the task's own rows can be taken out of "
+        "it.",
+        ForgettingWarning,
+        stacklevel=4,
+    )
+
+
+def _shares_of(
+    state: State, task: str, x: Any, y: Any, sample_weight: Any
+) -> Mapping[str, CommonPart]:
+    """Return what a task added to the sums over all tasks, from all the data it was learnt from."""
+    knowledge = state.knowledge
+    posteriors = knowledge.extremes(task)
+    state, data = prepare(state, x, y, task, sample_weight)
+    data, _ = set_aside(state, data)
+    own, common = separated(parts_of(state, data, InferenceResult(posteriors, 0, ())))
+    if not common:
+        return common
+    kept = knowledge.parts[knowledge.tasks.index(task)].get(ClassDensities.kind)
+    again = own.get(ClassDensities.kind)
+    assert isinstance(kept, ClassDensities)
+    assert isinstance(again, ClassDensities)
+    if not again.same_samples(kept):
+        raise ValueError(
+            f"These are not the rows that {task!r} was learnt from: their counts or means differ. "
+            "Give all of them, in their order and with their sample weights, or forget the task "
+            "without them."
+        )
+    return common
+
+
+def _check_forgettable(state: State, task: str) -> None:
     """Refuse to forget a task whose successors the network knows by their ids."""
     if state.given.task_incremental is not None and task in state.tasks[:-1]:
         raise ValueError(

@@ -94,7 +94,7 @@ def _is_calibration(value: Any) -> bool:
 
 
 def _is_memory(value: Any) -> bool:
-    return value in ("compact", "exact") or _is_positive_integer(value)
+    return value in ("compact", "exact", "shared") or _is_positive_integer(value)
 
 
 def _is_truth(value: Any) -> bool:
@@ -195,10 +195,11 @@ class Settings:
     memory: str | int | None = declare(
         None,
         "What is kept of a task beside its posterior's mean: 'compact' (low ranks in eight bits), "
-        "'exact' (whole covariances), or a number of bytes per task.",
+        "'exact' (whole covariances), a number of bytes per task, or 'shared' (one covariance for "
+        "all tasks).",
         left_open="compact, with the pooling 'routed'",
         check=_is_memory,
-        expected="'compact', 'exact' or a number of bytes",
+        expected="'compact', 'exact', 'shared' or a number of bytes",
         option=str,
     )
 

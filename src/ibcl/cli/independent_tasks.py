@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,8 @@ def learn_independently(
     names = [file.stem for file in files]
     for name in names:
         learner.knowledge.check_new(name)
-    empty = _copy(packed(learner.state))
-    for task in reversed(empty.tasks):
-        empty.forget(task)
-    site = Site(packed(empty.state), read, torch.get_num_threads())
+    nothing = replace(learner.state, knowledge=learner.knowledge.empty())
+    site = Site(packed(nothing), read, torch.get_num_threads())
     absolute = [file.absolute() for file in files]
     found, failed = {}, []
     for outcome in engine.run(partial(_learn_one, site), absolute):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,9 +153,8 @@ def learn(
     else:
         learner, schema = knowledge_bases.load_tabular(like if created and like else knowledge_base)
         if created:
-            # From the last to the first, so that also a chain is undone exactly.
-            for learnt in reversed(learner.tasks):
-                learner.forget(learnt)
+            nothing = dataclasses.replace(learner.state, knowledge=learner.knowledge.empty())
+            learner.take_over(type(learner).from_state(nothing))
         knowledge_bases.check_settings(learner, given)
         knowledge_bases.check_columns(schema, _names(features), _names(classes))
         frame = first_rows(file, long, knowledge_bases.text_columns(schema, label))

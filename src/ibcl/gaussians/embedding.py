@@ -53,7 +53,7 @@ def embedded(posterior: Gaussian, prior: DiagonalGaussian, positions: Tensor) ->
 
 def embedded_blocks(
     posterior: Gaussian, prior: DiagonalGaussian, sources: Tensor, places: Tensor, blocks: Tensor
-) -> BlockDiagonalGaussian:
+) -> Gaussian:
     """Return a posterior of independent outputs among the parameters of a larger prior.
 
     Parameters
@@ -66,6 +66,10 @@ def embedded_blocks(
         Parameters of each output of the larger prior, shape (outputs′, B′); the first ones are
         those that there are.
     """
+    if isinstance(posterior, DiagonalGaussian):
+        positions = torch.empty(posterior.dimension, dtype=torch.int64)
+        positions[sources] = blocks[: len(sources)][:, places]
+        return embedded(posterior, prior, positions)
     mean = prior.mean.to(posterior.mean.dtype).clone()
     known = posterior if isinstance(posterior, BlockDiagonalGaussian) else posterior.dense()
     dtype = known.blocks.dtype if isinstance(known, BlockDiagonalGaussian) else torch.float64
@@ -81,7 +85,7 @@ def embedded_blocks(
     return BlockDiagonalGaussian(mean, matrices, blocks)
 
 
-def against_each_other(posterior: Gaussian, blocks: Tensor) -> BlockDiagonalGaussian:
+def against_each_other(posterior: Gaussian, blocks: Tensor) -> Gaussian:
     """Return the posterior of one logit as that of two outputs, each class against the other.
 
     σ(z) and σ(−z) are their probabilities, so that nothing is changed by it.
@@ -99,5 +103,9 @@ def against_each_other(posterior: Gaussian, blocks: Tensor) -> BlockDiagonalGaus
     """
     mean = posterior.mean.new_zeros(blocks.numel())
     mean[blocks[0]], mean[blocks[1]] = -posterior.mean, posterior.mean
+    if isinstance(posterior, DiagonalGaussian):
+        std = torch.empty_like(mean)
+        std[blocks] = posterior.std
+        return DiagonalGaussian(mean, std)
     precision = posterior.dense().precision
     return BlockDiagonalGaussian(mean, torch.stack([precision, precision]), blocks)

@@ -1,15 +1,24 @@
 """What is known of the tasks learnt so far, and its revision without any data."""
 
-from ibcl.knowledge.base import EvidenceWarning, Growth, KnowledgeBase, TaskRecord, scaled
+from ibcl.knowledge.base import (
+    EvidenceWarning,
+    ForgettingWarning,
+    Growth,
+    KnowledgeBase,
+    TaskRecord,
+    scaled,
+)
 from ibcl.knowledge.distances import DISTANCES, Distance, distance_named
-from ibcl.knowledge.parts import PARTS, Part, Parts, register_part
+from ibcl.knowledge.parts import PARTS, CommonPart, Part, Parts, register_part, separated
 from ibcl.knowledge.revision import adopted, forget, merged, rebase, replace_task, same_gaussians
 
 __all__ = [
     "DISTANCES",
     "PARTS",
+    "CommonPart",
     "Distance",
     "EvidenceWarning",
+    "ForgettingWarning",
     "Growth",
     "KnowledgeBase",
     "Part",
@@ -24,4 +33,5 @@ __all__ = [
     "replace_task",
     "same_gaussians",
     "scaled",
+    "separated",
 ]

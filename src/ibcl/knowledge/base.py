@@ -11,7 +11,7 @@ What d is compared with is one of `ibcl.knowledge.distances`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from torch import Tensor
 from ibcl.deprecation import independent_from
 from ibcl.gaussians import DiagonalGaussian, Gaussian, NaturalParameters, linear_combination
 from ibcl.knowledge.distances import RMS, distance_named
-from ibcl.knowledge.parts import Parts
+from ibcl.knowledge.parts import CommonPart, Parts, separated, sums
 from ibcl.names import check_name, listed
 from ibcl.routing.moments import Moments
 
@@ -33,6 +33,10 @@ _MOST_COMPARED = 500
 
 class EvidenceWarning(UserWarning):
     """A task's evidence was not a proper likelihood and had to be cut back."""
+
+
+class ForgettingWarning(UserWarning):
+    """Something of a task stays where it was forgotten."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +145,13 @@ class KnowledgeBase:
         """Moments of each task's features, where a gate needs them."""
         self.parts: tuple[Parts, ...] = ()
         """What else each task keeps."""
+        self.common: Mapping[str, CommonPart] = {}
+        """Sums over all tasks, by kind."""
 
     def __copy__(self) -> KnowledgeBase:
         """Return another knowledge base that knows the same; adding to it leaves this one alone."""
         other = self.empty()
-        other.restore(self.stored, self.records, self.moments, self.parts)
+        other.restore(self.stored, self.records, self.moments, self.parts, self.common)
         # Evidence of the tasks both know is the same, and costly enough to keep.
         other.factors.update(self.factors)
         return other
@@ -176,6 +182,7 @@ class KnowledgeBase:
     def nbytes(self) -> int:
         """Bytes of the stored posteriors, of moments and of all other parts."""
         kept = sum(self._kept_bytes(number) for number in range(len(self.records)))
+        kept += self._common_bytes
         return kept + sum(posterior.nbytes for posterior in self.stored)
 
     def _kept_bytes(self, number: int) -> int:
@@ -183,6 +190,11 @@ class KnowledgeBase:
         moments = self.moments[number]
         own = 0 if moments is None else moments.nbytes
         return own + sum(part.nbytes for part in self.parts[number].values())
+
+    @property
+    def _common_bytes(self) -> int:
+        """Bytes of what all tasks keep together."""
+        return sum(part.nbytes for part in self.common.values())
 
     def record(self, task: str) -> TaskRecord:
         """Return the record of a task."""
@@ -210,7 +222,7 @@ class KnowledgeBase:
             distances=(None,) * m,
         )
         moments, parts = (self.moments[number],), (self.parts[number],)
-        alone.restore(self.extremes(task), (first,), moments, parts)
+        alone.restore(self.extremes(task), (first,), moments, parts, self.common)
         return alone
 
     def extremes(self, task: str | None = None) -> tuple[Gaussian, ...]:
@@ -310,8 +322,14 @@ class KnowledgeBase:
             scale=scale,
             noise=noise,
         )
-        kept = (*self.parts, parts or {})
-        self.restore(tuple(stored), (*self.records, record), (*self.moments, moments), kept)
+        own, added = separated(parts or {})
+        self.restore(
+            tuple(stored),
+            (*self.records, record),
+            (*self.moments, moments),
+            (*self.parts, own),
+            sums(self.common, added),
+        )
         return record
 
     def check_new(self, task: str) -> None:
@@ -329,9 +347,11 @@ class KnowledgeBase:
         records: tuple[TaskRecord, ...],
         moments: tuple[Moments | None, ...] | None = None,
         parts: tuple[Parts, ...] | None = None,
+        common: Mapping[str, CommonPart] | None = None,
     ) -> None:
         """Replace what is known; without moments or parts, no task has any."""
         self.stored, self.records = stored, records
+        self.common = {} if common is None or not records else dict(common)
         self.parts = ({},) * len(records) if parts is None else parts
         self.moments = (None,) * len(records) if moments is None else moments
         for name in ("stacked_means", "_stored_means", "factors", "correlated", "_numbers"):
@@ -400,7 +420,7 @@ class KnowledgeBase:
         rows = []
         unit = distance_named(self.distance).unit(self.dimension)
         seen: set[int] = set()
-        kept = 0
+        kept = self._common_bytes
         few = len(self.stored) <= _MOST_COMPARED
         for number, record in enumerate(self.records, start=1):
             distances = record.distances

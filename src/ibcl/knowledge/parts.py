@@ -4,12 +4,15 @@ A part is whatever a rule, an expert or a guarantee needs of a task later: it is
 task, forgotten with it, and comes along where knowledge bases are merged. A new kind of part is a
 class with these members, made known by `register_part`; neither knowledge bases nor the store need
 to know more of it.
+
+A part that can be added and subtracted is *common*: it is kept once, as the sum over all tasks. A
+task that is forgotten leaves its share in the sum, unless that is computed again from its data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 
 class Part(Protocol):
@@ -30,8 +33,41 @@ class Part(Protocol):
         """Return what `encode` wrote; a ValueError for anything else."""
 
 
+@runtime_checkable
+class CommonPart(Part, Protocol):
+    """A sum over tasks, of which each adds its own."""
+
+    def plus(self, other: Any) -> Self:
+        """Return the sum of both."""
+
+    def minus(self, other: Any) -> Self:
+        """Return what is left without another, which is part of this sum."""
+
+
 Parts = Mapping[str, Part]
 """What one task keeps, by kind."""
+
+
+class Separated(NamedTuple):
+    """Parts of a task, and what it adds to the sums over all tasks."""
+
+    own: dict[str, Part]
+    common: dict[str, CommonPart]
+
+
+def separated(parts: Parts) -> Separated:
+    """Separate what a task keeps from what it adds to sums over all tasks."""
+    common = {kind: part for kind, part in parts.items() if isinstance(part, CommonPart)}
+    return Separated({kind: parts[kind] for kind in parts if kind not in common}, common)
+
+
+def sums(
+    first: Mapping[str, CommonPart], second: Mapping[str, CommonPart]
+) -> dict[str, CommonPart]:
+    """Add sums over tasks, kind by kind."""
+    added = {kind: part.plus(second[kind]) for kind, part in first.items() if kind in second}
+    return {**second, **first, **added}
+
 
 PARTS: dict[str, type[Part]] = {}
 """Kinds of parts that can be read back."""

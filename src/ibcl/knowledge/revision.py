@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge.base import EvidenceWarning, KnowledgeBase, TaskRecord, scaled
-from ibcl.knowledge.parts import Parts
+from ibcl.knowledge.parts import CommonPart, Parts, separated, sums
 from ibcl.routing.moments import Moments
 
 REBASE = "rebase"
@@ -79,7 +79,12 @@ def check_approximation(approximation: str | None) -> None:
         raise ValueError(f"approximation must be None or 'rebase', not {approximation!r}.")
 
 
-def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None) -> None:
+def forget(
+    knowledge: KnowledgeBase,
+    task: str,
+    approximation: str | None = None,
+    common: Mapping[str, CommonPart] | None = None,
+) -> None:
     """Remove a task and all that was learnt from its data; nothing changes if that is refused.
 
     Exact, as if the task had never been learnt, where no later task was learnt from its posteriors:
@@ -90,6 +95,9 @@ def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None
     approximation
         ``"rebase"`` accepts, for a task inside a chain, that its evidence is divided out of the
         later posteriors instead.
+    common
+        What the task added to the sums over all tasks; without it, it stays in them as long as
+        there are other tasks.
 
     Examples
     --------
@@ -157,7 +165,11 @@ def forget(knowledge: KnowledgeBase, task: str, approximation: str | None = None
     moments = knowledge.moments[:number] + knowledge.moments[number + 1 :]
     parts = knowledge.parts[:number] + knowledge.parts[number + 1 :]
     measured = _with_distances(knowledge, stored, records, number)
-    knowledge.restore(stored, measured, moments, parts)
+    rest = {
+        kind: part.minus(common[kind]) if common and kind in common else part
+        for kind, part in knowledge.common.items()
+    }
+    knowledge.restore(stored, measured, moments, parts, rest)
 
 
 def replace_task(
@@ -214,11 +226,13 @@ def replace_task(
         )
         for other in rest.records[number:]
     ]
+    own, added = separated(parts or {})
     knowledge.restore(
         (*rest.stored[:place], *posteriors, *rest.stored[place:]),
         (*rest.records[:number], record, *later),
         (*rest.moments[:number], moments, *rest.moments[number:]),
-        (*rest.parts[:number], parts or {}, *rest.parts[number:]),
+        (*rest.parts[:number], own, *rest.parts[number:]),
+        sums(knowledge.common, added),
     )
     return record
 
@@ -321,6 +335,7 @@ def merged(
         (*first.records, *following),
         (*first.moments, *second.moments),
         (*first.parts, *second.parts),
+        sums(first.common, second.common),
     )
     return knowledge
 
@@ -328,6 +343,7 @@ def merged(
 def adopted(ours: KnowledgeBase, theirs: KnowledgeBase) -> KnowledgeBase:
     """Return what is known with another's tasks, independent and of the same priors, at the end."""
     knowledge = copy.copy(ours)
+    knowledge.common = sums(ours.common, theirs.common)
     kept = zip(theirs.records, theirs.moments, theirs.parts, strict=True)
     for record, moments, parts in kept:
         knowledge.add(

@@ -28,6 +28,7 @@ from torch import Tensor
 from ibcl.experts import ExpertPart, task_experts
 from ibcl.gaussians import (
     DenseGaussian,
+    DiagonalGaussian,
     Distribution,
     Gaussian,
     IndependentGaussian,
@@ -50,15 +51,22 @@ from ibcl.routing import (
     GatedPredictives,
     Ranks,
     RoutedExperts,
+    SharedScatters,
+    classes_of,
     density_gate,
 )
 from ibcl.routing.maps import fourier_width
 
 register_part(ClassDensities)
+register_part(SharedScatters)
 
-COMPACT, EXACT = "compact", "exact"
+COMPACT, EXACT, SHARED = "compact", "exact", "shared"
 COMPACT_RANKS = Ranks(96, 128, 32)
 """Chosen on validation data of five benchmarks: the smallest that lost at most 0.2 points."""
+MOST_SHARED_RANKS = 32
+"""Eigenvectors that a task keeps of each scatter beside covariances that all tasks share."""
+SHARED_GROWTH = 0.04
+"""What a task may keep, as a share of those covariances, if that holds its classes' means."""
 # Numbers that the class factors of one task may take; of very many classes each gets fewer.
 _LARGEST_FACTORS = 2**22
 _SMALLEST_RANK = 8
@@ -89,7 +97,10 @@ class RoutedEvidence(PoolingRule):
         at most τ (`ibcl.routing.top_k`).
     memory
         What is kept of a task: ``"compact"``, low ranks in eight bits; ``"exact"``, whole
-        covariances; or a number of bytes per task, for the largest ranks that fit.
+        covariances; or a number of bytes per task, for the largest ranks that fit. With
+        ``"shared"`` one covariance is kept for all tasks together, and a task adds little more
+        than its classes' means: without its data it can then not be forgotten exactly
+        (`ibcl.IBCL.forget`).
     borrow
         Whether a task's head borrows from the others, as far as its own evidence says that they
         are alike (`ibcl.pooling.power_prior`).
@@ -123,9 +134,11 @@ class RoutedEvidence(PoolingRule):
         if not 0 <= self.tolerance < 0.5:
             raise ValueError(f"tolerance must be at least 0 and below 0.5, not {self.tolerance!r}.")
         size = isinstance(self.memory, int) and not isinstance(self.memory, bool)
-        if self.memory not in (COMPACT, EXACT) and not (size and int(self.memory) > 0):
+        named = self.memory in (COMPACT, EXACT, SHARED)
+        if not named and not (size and int(self.memory) > 0):
             raise ValueError(
-                f"memory must be 'compact', 'exact' or a number of bytes, not {self.memory!r}."
+                "memory must be 'compact', 'exact', 'shared' or a number of bytes, not "
+                f"{self.memory!r}."
             )
 
     def fits(self, columns: int) -> bool:
@@ -192,15 +205,26 @@ class RoutedEvidence(PoolingRule):
             )
         classes = 1 if labels is None else len(torch.unique(labels))
         ranks = self.ranks(rows.shape[1], classes, posteriors)
-        found = ClassDensities.of(rows, labels, weights, ranks)
+        centred = classes_of(rows, labels, weights)
+        found = ClassDensities.of_classes(centred, ranks)
+        common = {}
+        if self.memory == SHARED:
+            common[SharedScatters.kind] = SharedScatters.of(centred)
         known = (before or {}).get(ClassDensities.kind)
         if known is not None:
             assert isinstance(known, ClassDensities)
+            common = {kind: part.moved(known, found) for kind, part in common.items()}
             found = known.plus(found, ranks)
-        return {**(before or {}), ClassDensities.kind: found}
+        return {**(before or {}), ClassDensities.kind: found, **common}
 
     def keep(self, posterior: Gaussian, prior: Gaussian) -> Gaussian:
-        """Return a large full covariance as its evidence's leading directions and a diagonal."""
+        """Return a large full covariance as its evidence's leading directions and a diagonal.
+
+        Where tasks share what is kept, heads are as mean-field inference has them.
+        """
+        if self.memory == SHARED:
+            diagonal = posterior.natural_parameters().precision_diagonal()
+            return DiagonalGaussian(posterior.mean.float(), diagonal.rsqrt().float())
         if self.memory == EXACT or not isinstance(posterior, DenseGaussian):
             return posterior
         if posterior.dimension <= _SMALL_POSTERIOR and self.memory == COMPACT:
@@ -243,7 +267,12 @@ class RoutedEvidence(PoolingRule):
         per_rank = classes * (columns + 1) + width + 4 * (classes + 1)
         # Means and diagonals of both maps, class numbers and counts.
         fixed = 8 * classes * (columns + 1) + 4 * (classes + 1) * width + 16 * classes
-        rest = int(self.memory) - fixed - sum(q.nbytes for q in posteriors)
+        fixed += sum(q.nbytes for q in posteriors)
+        if self.memory == SHARED:
+            triangles = 2 * (columns + 1) * (columns + 2) + 2 * width * (width + 1)
+            rank = max(1, (int(SHARED_GROWTH * triangles) - fixed) // per_rank)
+            return Ranks(min(rank, most, MOST_SHARED_RANKS), min(rank, MOST_SHARED_RANKS), None)
+        rest = int(self.memory) - fixed
         rank = min(rest // per_rank, max(columns + 1, width))
         if rank < 1:
             raise ValueError(
@@ -268,7 +297,9 @@ class RoutedEvidence(PoolingRule):
                 )
             records[task] = record
         settings = DensitySettings(self.temperature, self.contamination)
-        return density_gate(records, settings, network.known_columns)
+        shared = knowledge.common.get(SharedScatters.kind)
+        assert shared is None or isinstance(shared, SharedScatters)
+        return density_gate(records, settings, network.known_columns, shared)
 
 
 def _own_means(knowledge: KnowledgeBase, shares: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ from ibcl.routing.predictive import (
     TaskHeads,
     gate_from_tensors,
 )
-from ibcl.routing.records import ClassDensities, Ranks
+from ibcl.routing.records import ClassDensities, Ranks, classes_of
+from ibcl.routing.shared import SharedScatters
 
 __all__ = [
     "LARGEST_SUMMED",
@@ -55,9 +56,11 @@ __all__ = [
     "RoutedAnswers",
     "RoutedExperts",
     "RoutedNetworks",
+    "SharedScatters",
     "TaskGate",
     "TaskHeads",
     "are_experts",
+    "classes_of",
     "density_gate",
     "evidence_components",
     "experts_from_tensors",

@@ -36,6 +36,7 @@ from ibcl.routing.gate import TaskGate, components_by_task
 from ibcl.routing.maps import fourier, fourier_frequencies, polar
 from ibcl.routing.records import ClassDensities
 from ibcl.routing.scatters import Scatters
+from ibcl.routing.shared import SharedScatters
 
 # Shares of own covariances and ridges of both densities, chosen on validation data of five
 # benchmarks, one for all of them.
@@ -312,6 +313,7 @@ def density_gate(
     records: Mapping[str, ClassDensities],
     settings: DensitySettings | None = None,
     reads: Tensor | None = None,
+    shared: SharedScatters | None = None,
 ) -> DensityGate:
     """Return the gate between tasks with these records, by their names, in this order.
 
@@ -319,6 +321,9 @@ def density_gate(
     ----------
     reads
         Positions in φ of the features that the records are of; all where None.
+    shared
+        Scatters within the classes of all tasks, where they are kept for all together; otherwise
+        they are the sum of the records' own.
 
     Examples
     --------
@@ -340,8 +345,9 @@ def density_gate(
     canonical = torch.repeat_interleave(torch.arange(len(ordered)), sizes)
     counts = torch.cat([record.counts for record in ordered])
     totals = torch.stack([record.counts.sum() for record in ordered])
-    classes = _classes(ordered, counts)
-    subspace = _subspace(ordered, totals)
+    within, fourier_within = (None, None) if shared is None else shared.covariances()
+    classes = _classes(ordered, counts, within)
+    subspace = _subspace(ordered, totals, fourier_within)
     back = torch.argsort(places)
     tensors = {
         "task": places[canonical],
@@ -408,11 +414,11 @@ def _leading(scatters: Sequence[Scatters]) -> _Roots:
     return _Roots(roots, tails)
 
 
-def _classes(records: Sequence[ClassDensities], counts: Tensor) -> _Classes:
+def _classes(records: Sequence[ClassDensities], counts: Tensor, shared: Tensor | None) -> _Classes:
     """Q¹ of all classes."""
     own = _leading([record.scatters for record in records])
     columns, rank = own.roots.shape[1:]
-    shared = own.total() / counts.sum()
+    shared = own.total() / counts.sum() if shared is None else shared
     size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
     factor = torch.linalg.cholesky(
         (1 - RIDGE) * (1 - OWN) * shared + RIDGE * size * _identity(columns)
@@ -443,10 +449,12 @@ def _classes(records: Sequence[ClassDensities], counts: Tensor) -> _Classes:
     )
 
 
-def _subspace(records: Sequence[ClassDensities], totals: Tensor) -> _Subspace:
+def _subspace(
+    records: Sequence[ClassDensities], totals: Tensor, shared: Tensor | None
+) -> _Subspace:
     """Q² of all classes."""
     own = _leading([record.fourier_scatter for record in records])
-    shared = own.total() / totals.sum()
+    shared = own.total() / totals.sum() if shared is None else shared
     size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
     ridged = (1 - FOURIER_RIDGE) * shared + FOURIER_RIDGE * size * _identity(len(shared))
     factor = torch.linalg.cholesky(ridged)

@@ -33,6 +33,45 @@ class Ranks(NamedTuple):
     """Of a posterior's evidence."""
 
 
+class CentredClasses(NamedTuple):
+    """Samples by class on both maps, as rows √w (φ̂ − mean) and √w (h − mean)."""
+
+    classes: Tensor
+    counts: Tensor
+    means: Tensor
+    fourier_means: Tensor
+    rows: list[Tensor]
+    fourier_rows: list[Tensor]
+
+
+def classes_of(features: Tensor, labels: Tensor | None, weights: Tensor | None) -> CentredClasses:
+    """Return the classes of features φ of shape (n, d), with labels and weights if there are any.
+
+    All samples are one class without labels.
+    """
+    # Means are kept in float32 and scatters in eight bits: of many rows that is enough for all.
+    single = features.numel() > MANY
+    directions = polar(features.cpu().to(torch.float32 if single else torch.float64))
+    if labels is None:
+        labels = torch.zeros(len(features), dtype=torch.int64)
+    numbers = labels.long().cpu()
+    share = torch.ones(len(features)) if weights is None else weights.cpu()
+    share = share.double()
+    classes = torch.unique(numbers)
+    counts, means, fourier_means, rows, fourier_rows = [], [], [], [], []
+    for number in classes:
+        own = torch.nonzero(numbers == number).flatten()
+        mean, centred = _centred(directions[own], share[own])
+        counts.append(share[own].sum())
+        means.append(mean)
+        rows.append(centred)
+        fourier_mean, centred = _fourier_rows(directions, share, own, len(features))
+        fourier_means.append(fourier_mean)
+        fourier_rows.append(centred)
+    stacked = torch.stack(counts), torch.stack(means), torch.stack(fourier_means)
+    return CentredClasses(classes, *stacked, rows, fourier_rows)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassDensities:
     """Counts, means and scatters of one task's classes on both maps.
@@ -102,32 +141,18 @@ class ClassDensities:
         weights
             What each sample counts; 1 without them.
         """
-        # Means are kept in float32 and scatters in eight bits: of many rows that is enough for all.
-        single = features.numel() > MANY
-        directions = polar(features.cpu().to(torch.float32 if single else torch.float64))
-        if labels is None:
-            labels = torch.zeros(len(features), dtype=torch.int64)
-        numbers = labels.long().cpu()
-        share = torch.ones(len(features)) if weights is None else weights.cpu()
-        share = share.double()
-        classes = torch.unique(numbers)
-        counts, means, fourier_means, rows, fourier_rows = [], [], [], [], []
-        for number in classes:
-            own = torch.nonzero(numbers == number).flatten()
-            mean, centred = _centred(directions[own], share[own])
-            counts.append(share[own].sum())
-            means.append(mean)
-            rows.append(centred)
-            fourier_mean, centred = _fourier_rows(directions, share, own, len(features))
-            fourier_means.append(fourier_mean)
-            fourier_rows.append(centred)
+        return cls.of_classes(classes_of(features, labels, weights), ranks)
+
+    @classmethod
+    def of_classes(cls, found: CentredClasses, ranks: Ranks) -> Self:
+        """Take them of rows that are centred already."""
         return cls(
-            classes,
-            torch.stack(counts),
-            torch.stack(means).float(),
-            torch.stack(fourier_means).float(),
-            scatter_of_rows(rows, ranks.classes),
-            scatter_of_rows([torch.cat(fourier_rows)], ranks.task),
+            found.classes,
+            found.counts,
+            found.means.float(),
+            found.fourier_means.float(),
+            scatter_of_rows(found.rows, ranks.classes),
+            scatter_of_rows([torch.cat(found.fourier_rows)], ranks.task),
         )
 
     @property
@@ -139,6 +164,17 @@ class ClassDensities:
     def nbytes(self) -> int:
         """Bytes its tensors take."""
         return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    def same_samples(self, other: ClassDensities) -> bool:
+        """Tell whether both are of the same samples, as far as counts and means say so."""
+        if not torch.equal(self.classes, other.classes):
+            return False
+        pairs = (
+            (self.counts, other.counts),
+            (self.means, other.means),
+            (self.fourier_means, other.fourier_means),
+        )
+        return all(torch.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in pairs)
 
     def plus(self, other: ClassDensities, ranks: Ranks) -> ClassDensities:
         """Return those of both batches together: exact where scatters are whole.

@@ -23,7 +23,7 @@ from ibcl.experts import EXPERTS, Expert, expert_of
 from ibcl.gaussians import Gaussian
 from ibcl.inference import METHODS, Inference
 from ibcl.knowledge import PARTS as KINDS
-from ibcl.knowledge import KnowledgeBase, Part, Parts, TaskRecord, scaled
+from ibcl.knowledge import CommonPart, KnowledgeBase, Part, Parts, TaskRecord, scaled
 from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.likelihoods import from_description as likelihood_of
 from ibcl.networks import FlatNetwork
@@ -97,7 +97,8 @@ def describe(
     parts = [
         {kind: _part_file(part) for kind, part in of_task.items()} for of_task in knowledge.parts
     ]
-    files += [file for of_task in parts for file in of_task.values()]
+    common = {kind: _part_file(part) for kind, part in knowledge.common.items()}
+    files += [file for of_task in (*parts, common) for file in of_task.values()]
     # Before the first task, what is open is not settled by what it would become.
     rule = state.rule if learnt or given.pooling is not None else None
     inference = state.inference if learnt else given.inference
@@ -135,6 +136,7 @@ def describe(
             parts=tuple({kind: file.entry for kind, file in each.items()} for each in parts)
             if any(parts)
             else (),
+            common={kind: file.entry for kind, file in common.items()},
             tasks=tuple(TaskEntry(**vars(record)) for record in knowledge.records),
             metadata=dict(metadata),
             choices=dict(state.reasons) if learnt else {},
@@ -182,6 +184,17 @@ def read_parts(folder: Readable, manifest: Manifest) -> tuple[Parts, ...]:
         {kind: _part(folder, kind, entry) for kind, entry in of_task.items()}
         for of_task in manifest.parts or ({},) * len(manifest.tasks)
     )
+
+
+def read_common(folder: Readable, manifest: Manifest) -> dict[str, CommonPart]:
+    """Read the sums over all tasks."""
+    found = {}
+    for kind, entry in manifest.common.items():
+        part = _part(folder, kind, entry)
+        if not isinstance(part, CommonPart):
+            raise StoreError(f"{folder} has a sum over tasks of {kind!r}, which is none.")
+        found[kind] = part
+    return found
 
 
 def _part(folder: Readable, kind: str, entry: FileEntry) -> Part:

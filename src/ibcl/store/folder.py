@@ -70,6 +70,7 @@ from ibcl.store.description import (
     describe,
     learnt_from,
     place,
+    read_common,
     read_moments,
     read_parts,
     rebuild_inference,
@@ -495,7 +496,9 @@ def _rebuild(
         records = tuple(TaskRecord(**dict(task)) for task in manifest.tasks)
         moments = read_moments(folder, manifest, flat)
         parts = read_parts(folder, manifest)
-        knowledge.restore(tuple(q.to(flat.device) for q in stored), records, moments, parts)
+        common = read_common(folder, manifest)
+        posteriors_there = tuple(q.to(flat.device) for q in stored)
+        knowledge.restore(posteriors_there, records, moments, parts, common)
         state = replace(state, settled=settings, reasons=dict(manifest.choices))
         _ = state.likelihood
         return state

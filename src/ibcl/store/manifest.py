@@ -189,6 +189,8 @@ class Manifest(Entry):
     """Of each task's inputs; none at all, or one entry per task."""
     parts: tuple[Annotated[dict[Word, FileEntry], Field(max_length=100)], ...] = ()
     """What else each task keeps, by kind; none at all, or one entry per task."""
+    common: Annotated[dict[Word, FileEntry], Field(max_length=100)] = Field(default_factory=dict)
+    """Sums over all tasks, by kind."""
     tasks: Annotated[tuple[TaskEntry, ...], Field(max_length=MOST_TASKS)]
     metadata: dict[str, JsonValue]
     choices: Annotated[dict[Word, str], Field(max_length=100)] = Field(default_factory=dict)
@@ -211,6 +213,8 @@ class Manifest(Entry):
             raise ValueError(f"there are moments of {len(self.moments)} tasks")
         if self.parts and len(self.parts) != len(self.tasks):
             raise ValueError(f"there are parts of {len(self.parts)} tasks")
+        if self.common and not self.tasks:
+            raise ValueError("there are sums over tasks, but no task")
         priors = self.priors or ()
         stored = 0
         for task in self.tasks:
@@ -254,7 +258,7 @@ class Manifest(Entry):
             POSTERIORS: (*(self.priors or ()), *self.posteriors),
             NETWORK: (frozen,),
             MOMENTS: self.moments,
-            PARTS: [entry for kept in self.parts for entry in kept.values()],
+            PARTS: [entry for kept in (*self.parts, self.common) for entry in kept.values()],
         }
         return {
             file_name(subfolder, entry.sha256): entry
