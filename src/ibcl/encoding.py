@@ -61,6 +61,15 @@ class NumberReader(Protocol):
         """From float64 rows, NaN where missing, to inputs; None where rows hold more."""
 
 
+@runtime_checkable
+class CategoryReader(Protocol):
+    """An encoder of columns of categories, each of which becomes an input per category."""
+
+    @property
+    def category_inputs(self) -> tuple[tuple[int, int], ...]:
+        """Where the inputs of each column of categories begin and end."""
+
+
 def same_encoder(a: Encoder | None, b: Encoder | None) -> bool:
     """Whether two learners' encoders read inputs and classes alike.
 

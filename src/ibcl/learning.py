@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from ibcl.conformal import Calibration, held_out
 from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
 from ibcl.depths import choose_depths
-from ibcl.encoding import Encoder
+from ibcl.encoding import CategoryReader, Encoder
 from ibcl.experts import (
     Auto,
     ExpertPart,
     columns_read,
+    folded,
     has_leave_one_out,
     leave_one_out,
     posterior_share,
@@ -314,55 +315,62 @@ def fit_expert(
         fitted = expert.fit_on(state.network, data, classes, seed)
         return {ExpertPart.kind: ExpertPart(fitted, None)}
     columns = columns_read(state.network, data.x)
-    share = 1.0
+    rows = data._replace(x=data.x.flatten(1)[:, :columns])
     if isinstance(expert, Auto):
-        share = _share(expert, state, priors, data, task, result, classes, columns, noise)
-        if share < _SMALLEST_SHARE:
-            return {}
-    fitted = expert.fit_on(state.network, _inputs(data, columns), classes, seed)
-    return {ExpertPart.kind: ExpertPart(fitted, columns, share)}
+        return _beside(expert, state, priors, data, rows, task, result, classes, noise)
+    fitted = expert.fit_on(state.network, rows, classes, seed)
+    return {ExpertPart.kind: ExpertPart(fitted, columns)}
 
 
-def _inputs(data: TaskData, columns: int) -> TaskData:
-    return data._replace(x=data.x.flatten(1)[:, :columns])
-
-
-def _share(
+def _beside(
     auto: Auto,
     state: State,
     priors: Sequence[Gaussian],
     data: TaskData,
+    inputs: TaskData,
     task: str,
     result: InferenceResult,
     classes: int | None,
-    columns: int,
     noise: float | None,
-) -> float:
-    """Return how much of a task's answer is the expert's, by rows that neither has learnt.
+) -> dict[str, Part]:
+    """Fit an expert beside a task's head, with the share that rows give it which neither learnt.
 
     Of most heads it is known without learning them again what they would answer to a row that
     they had not learnt.
+
+    Parameters
+    ----------
+    data, inputs
+        The task as its head and as experts read it.
     """
     if data.size < _FEWEST_TO_SHARE:
-        return 0.0
-    seed = int(state.settings.seed)
+        return {}
+    seed, columns = int(state.settings.seed), inputs.x.shape[1]
+    encoder = state.encoder
+    groups = encoder.category_inputs if isinstance(encoder, CategoryReader) else ()
+    rows = inputs._replace(x=folded(inputs.x, groups))
     parts = held_out(data.size, auto.held_out, abs(seed) % 2**32)
-    learnt, kept = (
-        TaskData(data.x[rows], data.y[rows], None if data.weights is None else data.weights[rows])
-        for rows in parts
-    )
+    learnt, kept = (_part(data, part) for part in parts)
     if classes is not None and len(torch.unique(learnt.y)) < 2:
-        return 0.0
-    answers = auto.trial(_inputs(learnt, columns), classes, seed, _inputs(kept, columns).x)
+        return {}
+    trial = auto.trial(_part(rows, parts[0]), _part(rows, parts[1]), classes, seed)
     likelihood, network = state.likelihood_of_noise(noise), state.network.head
     if has_leave_one_out(network, likelihood) and len(result.posteriors) == 1:
         every = leave_one_out(network, likelihood, result.posteriors[0], data)
         head = every[torch.as_tensor(parts[1], device=every.device)]
     else:
         head = _head_answers(state, priors, learnt, task, noise, kept.x)
-    share = posterior_share(likelihood, answers, head, kept)
-    log.info("share of boosting in %s: %.2f", task, share)
-    return share
+    share = posterior_share(likelihood, trial.answers, head, kept)
+    log.info("share of boosting in %s: %.2f, with %d trees", task, share, trial.trees)
+    if share < _SMALLEST_SHARE:
+        return {}
+    fitted = auto.boosted(rows, classes, seed, trial.trees)
+    return {ExpertPart.kind: ExpertPart(fitted, columns, share, groups)}
+
+
+def _part(data: TaskData, rows: Any) -> TaskData:
+    weights = None if data.weights is None else data.weights[rows]
+    return TaskData(data.x[rows], data.y[rows], weights)
 
 
 def _head_answers(

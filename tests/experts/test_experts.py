@@ -173,8 +173,10 @@ def test_an_expert_beside_the_head_has_its_share_of_the_answer(pooling):
     taught.learn(x, y, task="only")
     head = ibcl.IBCL(ibcl.networks.linear(2), pooling=pooling)
     head.learn(x, y, task="only")
-    boosting = HistGradientBoostingClassifier(random_state=0).fit(x.astype(np.float32), y)
     part = taught.knowledge.parts[0][ExpertPart.kind]
+    boosting = HistGradientBoostingClassifier(
+        random_state=0, early_stopping=False, max_iter=part.fitted.estimator.n_iter_
+    ).fit(x.astype(np.float32), y)
     assert 0.5 < part.share < 1
     expected = part.share * boosting.predict_proba(x.astype(np.float32))
     expected += (1 - part.share) * head.model("only").predict_proba(x)

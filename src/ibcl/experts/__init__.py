@@ -6,10 +6,13 @@ merged with it. The gate, preferences, novelty, prediction sets and the service 
 
 * `Expert` and `Fitted`: the protocol. `EXPERTS` names the kinds that can be read back.
 * `ibcl.experts.estimators`: any estimator of scikit-learn, stored with skops.
-* `Auto`: boosting beside each task's head, with the `share` that held-out rows give it.
+* `Auto`: boosting beside each task's head, with the `share` that held-out rows give it, on columns
+  with categories `folded`.
 """
 
-from ibcl.experts.expert import EXPERTS, Auto, Expert, Fitted, as_expert, expert_of
+from ibcl.experts.auto import Auto
+from ibcl.experts.expert import EXPERTS, Expert, Fitted, as_expert, expert_of
+from ibcl.experts.folding import Groups, folded
 from ibcl.experts.leave_one_out import has_leave_one_out, leave_one_out
 from ibcl.experts.part import ExpertPart, columns_read, task_experts
 from ibcl.experts.share import posterior_share
@@ -20,9 +23,11 @@ __all__ = [
     "Expert",
     "ExpertPart",
     "Fitted",
+    "Groups",
     "as_expert",
     "columns_read",
     "expert_of",
+    "folded",
     "has_leave_one_out",
     "leave_one_out",
     "posterior_share",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import clone, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
@@ -21,7 +22,7 @@ from ibcl.experts.expert import Expert, Fitted
 from ibcl.experts.skops_files import TRUSTED, read_estimator, write_estimator
 from ibcl.tasks import TaskData
 
-__all__ = ["TRUSTED", "Estimator", "FittedEstimator"]
+__all__ = ["TRUSTED", "Estimator", "FittedEstimator", "in_all_classes"]
 
 # Trees say 0 of what their leaves have not met; nothing that a task has seen is impossible.
 _SMALLEST = 1e-6
@@ -59,7 +60,7 @@ class Estimator(Expert):
 
     def fit(self, data: TaskData, classes: int | None, seed: int) -> FittedEstimator:
         """Fit a clone on a task; refused now if it could not be read back later."""
-        estimator = self._fitted(data, classes, seed)
+        estimator = self.fitted(data, classes, seed)
         columns = 0 if classes is None else classes
         try:
             return self.decode(columns.to_bytes(4, "little") + write_estimator(estimator))
@@ -69,13 +70,18 @@ class Estimator(Expert):
 
     def fit_known(self, data: TaskData, classes: int | None, seed: int) -> FittedEstimator:
         """Fit a clone of a kind that is known to be read back, so that none is written yet."""
-        return FittedEstimator.of(self._fitted(data, classes, seed), classes or 0)
+        return FittedEstimator.of(self.fitted(data, classes, seed), classes or 0)
 
-    def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
-        """Answer without being kept, and so without being written."""
-        return _answers(self._fitted(data, classes, seed), classes or 0, x)
+    def fitted(
+        self, data: TaskData, classes: int | None, seed: int, validation: TaskData | None = None
+    ) -> Any:
+        """Return a clone that has learnt a task.
 
-    def _fitted(self, data: TaskData, classes: int | None, seed: int) -> Any:
+        Parameters
+        ----------
+        validation
+            Rows to stop by, of an estimator that takes some.
+        """
         kind = type(self.estimator).__name__
         if classes is None and not is_regressor(self.estimator):
             raise ValueError(f"Values need a regressor as expert, not {kind}.")
@@ -84,17 +90,20 @@ class Estimator(Expert):
                 f"Classes need an expert with probabilities (predict_proba), which {kind} has not."
             )
         estimator = clone(self.estimator)
-        if "random_state" in (given := estimator.get_params()) and given["random_state"] is None:
+        if estimator.get_params().get("random_state", seed) is None:
             estimator.set_params(random_state=abs(seed) % 2**32)
-        weights = {}
+        given = {}
         if data.weights is not None:
             if not has_fit_parameter(estimator, "sample_weight"):
                 raise ValueError(f"{kind} takes no sample weights; leave them out.")
-            weights["sample_weight"] = data.weights.cpu().numpy()
-        y = data.y.cpu().double().numpy() if classes is None else data.y.long().cpu().numpy()
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+            given["sample_weight"] = data.weights.cpu().numpy()
+        if validation is not None:
+            given["X_val"], given["y_val"] = _arrays(validation, classes)
+            if validation.weights is not None:
+                given["sample_weight_val"] = validation.weights.cpu().numpy()
+        x, y = _arrays(data, classes)
         try:
-            estimator.fit(data.x.cpu().numpy(), y, **weights)
+            estimator.fit(x, y, **given)
         except (ValueError, TypeError) as error:
             said = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"{kind} cannot learn this task: {said}.") from None
@@ -172,16 +181,34 @@ class FittedEstimator(Fitted):
         return self.data
 
 
+def _arrays(data: TaskData, classes: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs, and class numbers or values, as estimators take them."""
+    y = data.y.cpu().double().numpy() if classes is None else data.y.long().cpu().numpy()
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    return data.x.cpu().numpy(), y
+
+
 def _answers(estimator: Any, classes: int, x: Tensor) -> Tensor:
     """Probabilities of so many classes; values where there are none."""
     rows = x.detach().float().cpu().numpy()
     if not len(rows):
         return x.new_zeros(0, classes or 1, dtype=torch.float64)
+    found = estimator.predict_proba(rows) if classes else estimator.predict(rows)
+    return in_all_classes(found, estimator, classes).to(x.device)
+
+
+def in_all_classes(answers: Any, estimator: Any, classes: int | None) -> Tensor:
+    """Return an estimator's answers with a column for every class; values as they are.
+
+    Parameters
+    ----------
+    answers
+        Probabilities of the classes that the estimator knows, or values.
+    """
+    given = torch.as_tensor(np.asarray(answers, dtype=np.float64))
     if not classes:
-        values = np.asarray(estimator.predict(rows), dtype=np.float64)
-        return torch.as_tensor(values.reshape(len(rows), -1)).to(x.device)
-    found = torch.zeros(len(rows), classes, dtype=torch.float64)
+        return given.reshape(len(given), -1)
+    found = torch.zeros(len(given), classes, dtype=torch.float64)
     seen = torch.as_tensor(np.asarray(estimator.classes_), dtype=torch.long)
-    chances = torch.as_tensor(np.asarray(estimator.predict_proba(rows))).double()
-    found[:, seen] = (1 - len(seen) * _SMALLEST) * chances + _SMALLEST
-    return found.to(x.device)
+    found[:, seen] = (1 - len(seen) * _SMALLEST) * given + _SMALLEST
+    return found

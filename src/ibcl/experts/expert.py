@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from ibcl.networks import FlatNetwork
 from ibcl.tasks import TaskData
 
-if TYPE_CHECKING:
-    from ibcl.experts.estimators import Estimator
-
 EXPERTS: dict[str, str] = {
-    "auto": "ibcl.experts.expert:Auto",
+    "auto": "ibcl.experts.auto:Auto",
     "lora": "ibcl.adapters.lora:LoRA",
     "scikit-learn": "ibcl.experts.estimators:Estimator",
 }
@@ -74,10 +70,6 @@ class Expert(ABC):
             How many classes all tasks have; None for values.
         """
 
-    def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
-        """Return what it would answer to x, had it learnt these data; nothing is kept."""
-        return self.fit(data, classes, seed).answers(x)
-
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """Return it as plain JSON, as it was before it was fitted."""
@@ -91,63 +83,6 @@ class Expert(ABC):
     @abstractmethod
     def decode(cls, data: bytes) -> Fitted:
         """Return what `Fitted.encode` wrote; a ValueError for anything else."""
-
-
-@dataclass(frozen=True)
-class Auto(Expert):
-    """Gradient boosting beside each task's head, with the share that held-out rows give it.
-
-    Parameters
-    ----------
-    held_out
-        Part of a task's rows that says how much of the answer is boosting's; boosting and head then
-        learn all of them.
-
-    Examples
-    --------
-    >>> Auto().held_out
-    0.25
-    """
-
-    held_out: float = 0.25
-    name: ClassVar[str] = "auto"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out must be between 0 and 1, not {self.held_out!r}.")
-
-    def fit(self, data: TaskData, classes: int | None, seed: int) -> Fitted:
-        """Fit boosting."""
-        return _boosting(classes).fit_known(data, classes, seed)
-
-    def trial(self, data: TaskData, classes: int | None, seed: int, x: Tensor) -> Tensor:
-        """Answer with boosting that is not kept."""
-        return _boosting(classes).trial(data, classes, seed, x)
-
-    def description(self) -> dict[str, Any]:
-        """Return its setting."""
-        return {"held_out": self.held_out}
-
-    @classmethod
-    def from_description(cls, description: Any) -> Self:
-        """Return it with its setting."""
-        if not isinstance(description, dict) or set(description) != {"held_out"}:
-            raise ValueError("An automatic expert is described by held_out alone.")
-        return cls(**description)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Fitted:
-        """Refused: what it fitted is kept under its own name."""
-        raise ValueError(f"these {len(data)} bytes are of no expert: an automatic one keeps none")
-
-
-def _boosting(classes: int | None) -> Estimator:
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-    from ibcl.experts.estimators import Estimator
-
-    kind = HistGradientBoostingRegressor if classes is None else HistGradientBoostingClassifier
-    return Estimator(kind())
 
 
 def expert_of(name: str) -> type[Expert]:
@@ -177,6 +112,8 @@ def as_expert(value: Any) -> Expert:
     >>> as_expert("auto")
     Auto(held_out=0.25)
     """
+    from ibcl.experts.auto import Auto
+
     if isinstance(value, Expert):
         return value
     if value == Auto.name:

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 from torch import Tensor
 
 from ibcl.experts.expert import Fitted, expert_of
+from ibcl.experts.folding import folded
 from ibcl.knowledge import KnowledgeBase, register_part
 from ibcl.networks import FlatNetwork
 
@@ -25,6 +26,8 @@ class ExpertPart:
         How many of the first columns of φ it reads; None for all.
     share
         λ of `ibcl.experts.share`: how much of the task's answer is the expert's; 1 is all of it.
+    groups
+        Which of these columns it reads as one column of categories, as (begin, end).
     """
 
     kind: ClassVar[str] = "expert"
@@ -32,6 +35,7 @@ class ExpertPart:
     fitted: Fitted
     columns: int | None
     share: float = 1.0
+    groups: tuple[tuple[int, int], ...] = ()
 
     @property
     def costly(self) -> bool:
@@ -40,7 +44,7 @@ class ExpertPart:
 
     def answers(self, features: Tensor) -> Tensor:
         """p_k(y | φ), shape (n, columns of an answer)."""
-        return self.fitted.answers(features.flatten(1)[:, : self.columns])
+        return self.fitted.answers(folded(features.flatten(1)[:, : self.columns], self.groups))
 
     def on(self, network: FlatNetwork) -> ExpertPart:
         """Return it ready to answer behind a learner's network."""
@@ -53,7 +57,13 @@ class ExpertPart:
 
     def encode(self) -> bytes:
         """Return a line of JSON, and the expert's own bytes."""
-        known = {"expert": self.fitted.name, "columns": self.columns, "share": self.share}
+        known: dict[str, object] = {
+            "expert": self.fitted.name,
+            "columns": self.columns,
+            "share": self.share,
+        }
+        if self.groups:
+            known["groups"] = self.groups
         return json.dumps(known, sort_keys=True).encode() + b"\n" + self.fitted.encode()
 
     @classmethod
@@ -63,6 +73,7 @@ class ExpertPart:
         try:
             known = json.loads(head)
             name, columns, share = known["expert"], known["columns"], known.get("share", 1.0)
+            groups = tuple((int(begin), int(end)) for begin, end in known.get("groups", ()))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError("this is no expert of a task") from None
         whole = columns is None or (isinstance(columns, int) and columns > 0)
@@ -70,7 +81,9 @@ class ExpertPart:
             raise ValueError("this is no expert of a task")
         if not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError("the share of a task's expert must be above 0 and at most 1")
-        return cls(expert_of(name).decode(rest), columns, float(share))
+        if any(not 0 <= begin < end <= (columns or 0) for begin, end in groups):
+            raise ValueError("the columns of categories that an expert reads must be among its own")
+        return cls(expert_of(name).decode(rest), columns, float(share), groups)
 
 
 def task_experts(knowledge: KnowledgeBase, network: FlatNetwork) -> dict[int, ExpertPart]:

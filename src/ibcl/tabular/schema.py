@@ -212,6 +212,24 @@ class Schema(BaseModel):
             keys += [InputKey(position, "missing", "is missing")] * self.columns[position].indicator
         return tuple(keys)
 
+    @property
+    def category_inputs(self) -> tuple[tuple[int, int], ...]:
+        """Where the inputs of each column of categories begin and end, that of no value included.
+
+        Examples
+        --------
+        >>> table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+        >>> Schema.fit(table, [0, 1], classes=[0, 1]).category_inputs
+        ((1, 3),)
+        """
+        parts = self._parts
+        end = len(parts.numeric) + len(parts.indicators)
+        found = []
+        for position in parts.categorical:
+            begin, end = end, end + self.columns[position].width
+            found.append((begin, end))
+        return tuple(found)
+
     def inputs(self, x: Any) -> Tensor:
         """Return a table as the network's inputs, float32 of shape (n, width).
 
