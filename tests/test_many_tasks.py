@@ -34,8 +34,8 @@ def test_what_a_gate_holds_is_bounded_and_keeps_the_largest_directions(monkeypat
     kept = records(12)
     whole = density_gate(kept)
     # Half of the directions that the classes have, and of those between them.
-    monkeypatch.setattr("ibcl.routing.densities._LARGEST_ROOTS", whole.maps.numel() // 2)
-    monkeypatch.setattr("ibcl.routing.densities._LARGEST_COVARIANCES", 12 * 11**2)
+    monkeypatch.setattr("ibcl.routing.gate_of_records._LARGEST_ROOTS", whole.maps.numel() // 2)
+    monkeypatch.setattr("ibcl.routing.gate_of_records._LARGEST_COVARIANCES", 12 * 11**2)
     bounded = density_gate(kept)
     assert bounded.maps.numel() <= whole.maps.numel() // 2
     assert bounded.fourier_whitening.numel() <= 12 * 11**2
@@ -52,12 +52,12 @@ def test_what_a_gate_holds_is_bounded_and_keeps_the_largest_directions(monkeypat
 
 def test_what_is_left_out_of_a_covariance_stays_on_its_diagonal(monkeypatch):
     """The spread of a class, summed over all directions, is that of its rows, however few."""
-    from ibcl.routing.densities import _leading
+    from ibcl.routing.gate_of_records import _leading
 
     scatters = [record.scatters for record in records(3).values()]
     expected = torch.cat([each.dense().diagonal(dim1=1, dim2=2) for each in scatters])
     for numbers in (2**25, 6 * (COLUMNS + 1) * 5, 1):
-        monkeypatch.setattr("ibcl.routing.densities._LARGEST_ROOTS", numbers)
+        monkeypatch.setattr("ibcl.routing.gate_of_records._LARGEST_ROOTS", numbers)
         roots, tails = _leading(scatters)
         torch.testing.assert_close(roots.square().sum(2) + tails, expected)
 

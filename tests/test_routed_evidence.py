@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ibcl
-from ibcl.routing.maps import fourier, fourier_frequencies, polar
+from ibcl.routing.densities import fourier, fourier_frequencies, polar
 from ibcl.routing.records import ClassDensities, Ranks
 from ibcl.routing.scatters import scatter_of_rows
 

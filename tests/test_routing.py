@@ -137,7 +137,7 @@ def test_a_vertex_is_the_tasks_own_posterior(kind, rule):
     unrouted = taught(kind, "wasserstein")
     for vertex in np.eye(3):
         ours = taught(kind, rule).model(vertex)
-        if kind == "different classes" and ours.predictive.seen is not None:
+        if kind == "different classes" and ours.predictive.gate.seen is not None:
             continue
         assert torch.equal(answer(ours, X), answer(unrouted.model(vertex), X))
 
@@ -345,10 +345,8 @@ def test_the_temperature_divides_the_log_densities(temperature):
     assert gate.temperature == temperature
     reference = taught("binary").state.predictives.gate
     features = X.double()
-    logits = (reference.component_scores(features) - reference.log_share) * reference.temperature
-    torch.testing.assert_close(
-        gate.component_scores(features), logits / temperature + reference.log_share
-    )
+    logits = (reference.joint(features) - reference.log_share) * reference.temperature
+    torch.testing.assert_close(gate.joint(features), logits / temperature + reference.log_share)
 
 
 @pytest.mark.parametrize(("support", "kind"), [(0.0, "binary"), (1.0, "binary"), (0.25, "mlp")])

@@ -40,8 +40,9 @@ from ibcl.conformal import (
 )
 from ibcl.knowledge import register_part
 from ibcl.likelihoods import Likelihood
+from ibcl.pooling import GatedPredictives
 from ibcl.predictive import Answers, Predictive
-from ibcl.routing import GatedPredictives, RoutedNetworks
+from ibcl.routing import RoutedNetworks
 from ibcl.state import State
 from ibcl.task_scores import TaskScore, as_scored, centres_and_noise
 

@@ -273,6 +273,16 @@ def build(specification: Mapping[str, Any]) -> SpecifiedNetwork:
         raise ValueError(f"The description of the {kind} network is not valid: {error}.") from None
 
 
+def _count_fixed(layers: Sequence[nn.Module]) -> int:
+    """Count the layers before the first one that is learnt, or that the head reads φ by."""
+    of_head = [
+        any(p.requires_grad for p in layer.parameters())
+        or (position > 0 and isinstance(layer, FirstColumns))
+        for position, layer in enumerate(layers)
+    ]
+    return of_head.index(True)
+
+
 @contextmanager
 def _refusing_shapes(x: Tensor) -> Iterator[None]:
     """Say in one sentence that a network does not take such inputs."""
@@ -304,6 +314,13 @@ class LinearHead(NamedTuple):
             return weight
         bias = outputs * columns + torch.arange(outputs, device=device)
         return torch.cat([weight, bias[:, None]], 1)
+
+
+class _LinearSizes(NamedTuple):
+    """Of the last layer of a network that is linear in its parameters."""
+
+    columns: int
+    outputs: int
 
 
 def _move(module: nn.Module, device: torch.device) -> None:
@@ -371,14 +388,16 @@ class FlatNetwork:
         if pretrained is None:
             pretrained = self.specification is None and not hasattr(self._original, REDRAWN)
         self.pretrained = pretrained
+        self._fixed_count = _count_fixed(self._layers())
         try:
-            self._linear = bool(self.linear_head())
+            last = self.linear_head().layer
+            self._linear: _LinearSizes | None = _LinearSizes(last.in_features, last.out_features)
         except ValueError:
-            self._linear = False
+            self._linear = None
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = vars(self).items()
-        return {name: value for name, value in kept if name not in ("_of_thread", "head")}
+        made_when_asked = ("_of_thread", "head", "positions")
+        return {name: value for name, value in vars(self).items() if name not in made_when_asked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -404,16 +423,20 @@ class FlatNetwork:
     @property
     def is_linear(self) -> bool:
         """Whether the outputs are linear in θ: fixed features, then one linear layer."""
-        return self._linear
+        return self._linear is not None
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Of a network that is linear in θ, as `LinearHead.positions`."""
+        return self.linear_head().positions
 
     @cached_property
     def head(self) -> FlatNetwork:
         """The network as a function of its features: f(θ, x) = head(θ, φ(x)), with the same θ."""
-        fixed = len(self._fixed_layers())
-        if not fixed:
+        if not self._fixed_count:
             return self
         layers = list(self._original) if isinstance(self._original, nn.Sequential) else []
-        return FlatNetwork(nn.Sequential(*layers[fixed:]), pretrained=self.pretrained)
+        return FlatNetwork(nn.Sequential(*layers[self._fixed_count :]), pretrained=self.pretrained)
 
     @property
     def backbone(self) -> FrozenBackbone | None:
@@ -444,8 +467,8 @@ class FlatNetwork:
     @property
     def columns(self) -> int | None:
         """How many numbers heads and gate read of a sample's φ; None where only the input says."""
-        if self._linear:
-            return self.linear_head().layer.in_features
+        if self._linear is not None:
+            return self._linear.columns
         return (self.specification or {}).get("inputs")
 
     @property
@@ -503,32 +526,26 @@ class FlatNetwork:
         Of a linear head, φ has one flat row per sample. In blocks, lest a backbone's activations of
         all samples exist at once.
         """
-        layers = self._fixed_layers()
-        if not layers:
-            return x.flatten(1) if self._linear else x
-        fixed = nn.Sequential(*layers)
-        rows = min(getattr(layer, "rows_at_once", _FEATURE_ROWS) for layer in layers)
+        if not self._fixed_count:
+            return x.flatten(1) if self.is_linear else x
+        fixed = self._fixed
+        rows = min(getattr(layer, "rows_at_once", _FEATURE_ROWS) for layer in fixed)
         with _refusing_shapes(x), torch.no_grad():
             blocks = [fixed(block) for block in torch.split(x, rows)] or [fixed(x)]
-        return torch.cat([block.flatten(1) for block in blocks] if self._linear else blocks)
+        return torch.cat([block.flatten(1) for block in blocks] if self.is_linear else blocks)
 
     def fixed_part(self) -> nn.Module:
         """Return a plain copy of the layers that make φ of x."""
-        return copy.deepcopy(nn.Sequential(*self._fixed_layers()))
+        return copy.deepcopy(self._fixed)
 
-    def _fixed_layers(self) -> list[nn.Module]:
-        """The layers before the first one that is learnt, or that the head reads φ by."""
-        layers = self._layers()
-        of_head = [
-            any(p.requires_grad for p in layer.parameters())
-            or (position > 0 and isinstance(layer, FirstColumns))
-            for position, layer in enumerate(layers)
-        ]
-        return layers[: of_head.index(True)]
+    @property
+    def _fixed(self) -> nn.Sequential:
+        """The calling thread's own copy of the layers that make φ of x."""
+        return nn.Sequential(*self._layers()[: self._fixed_count])
 
     def outputs_of_many(self, thetas: Tensor, x: Tensor) -> Tensor:
         """f(θ, x) for many θ; the result has shape (models, n, outputs)."""
-        if self._linear:
+        if self.is_linear:
             features = self.head.features(self.features(x))
             return self.outputs_of_features(thetas, features.to(thetas.dtype))
         # Blocks keep the intermediate activations of all models from existing at once.
@@ -537,7 +554,7 @@ class FlatNetwork:
 
     def outputs_of_features(self, thetas: Tensor, features: Tensor) -> Tensor:
         """θᵀφ of a linear head for many θ; the result has shape (models, n, outputs)."""
-        rows = thetas[:, self.linear_head().positions.to(thetas.device)]
+        rows = thetas[:, self.positions.to(thetas.device)]
         columns = features.shape[1]
         outputs = features @ rows[..., :columns].transpose(1, 2)
         return outputs + rows[:, None, :, columns] if rows.shape[-1] > columns else outputs
@@ -583,10 +600,9 @@ class FlatNetwork:
     def output_count(self, x: Tensor) -> int:
         """Return how many outputs it has for such inputs, or refuse their shape in a sentence."""
         self.check_width(x)
-        if self.head is self and self._linear and x.ndim == 2:
-            layer = self.linear_head().layer
-            if x.shape[1] == layer.in_features:
-                return layer.out_features
+        known = self._linear
+        if known is not None and self.head is self and x.shape[1:] == (known.columns,):
+            return known.outputs
         theta = self.initial_parameters(torch.Generator().manual_seed(0))
         with _refusing_shapes(x), torch.no_grad():
             return self(theta, x[:1]).shape[1]

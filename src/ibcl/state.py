@@ -22,9 +22,8 @@ from ibcl.inference import Inference
 from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood, Normal
 from ibcl.networks import FlatNetwork
-from ibcl.pooling import PoolingRule, Routed, pooling_rule
+from ibcl.pooling import GatedPredictives, PoolingRule, Routed, pooling_rule
 from ibcl.predictive import Predictives
-from ibcl.routing import GatedPredictives
 from ibcl.settings import Settings
 from ibcl.tasks import append_task_id, as_inputs
 
@@ -115,7 +114,7 @@ class State:
         return dataclasses.replace(self, knowledge=self.knowledge.only(task))
 
     @cached_property
-    def _gate(self) -> GatedPredictives:
+    def _gate(self) -> GatedPredictives[Routed]:
         """Heads and gate of all tasks, for densities of inputs under rules without a gate."""
         return Routed().predictives(self.knowledge, self.network, self.likelihood)
 

@@ -56,6 +56,10 @@ class Bernoulli(Likelihood):
         """Class probabilities, shape (..., n, 2)."""
         return torch.sigmoid(torch.cat([-outputs, outputs], -1))
 
+    def decide(self, mean: Tensor) -> Tensor:
+        """1 where that is the more probable."""
+        return (mean[..., 1] > mean[..., 0]).long()
+
     def outputs_of(self, mean: Tensor) -> Tensor:
         """Return the logit, log p(y=1) − log p(y=0)."""
         logarithms = mean.clamp(min=torch.finfo(mean.dtype).tiny).log()

@@ -11,6 +11,7 @@ suffice, and it may have settings, ask for moments, route, and tell what is nove
 from ibcl.knowledge import EvidenceWarning
 from ibcl.pooling.barycentre import WassersteinPooling
 from ibcl.pooling.evidence import EvidencePooling
+from ibcl.pooling.gated import GatedPredictives
 from ibcl.pooling.mixture import MixturePooling
 from ibcl.pooling.registry import (
     RULES,
@@ -36,6 +37,7 @@ __all__ = [
     "TITLES",
     "EvidencePooling",
     "EvidenceWarning",
+    "GatedPredictives",
     "MixturePooling",
     "Pooled",
     "PoolingRule",

@@ -26,13 +26,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ibcl.experts import ExpertPart, task_experts
 from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
 from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.barycentre import WassersteinPooling
 from ibcl.pooling.evidence import EvidencePooling
+from ibcl.pooling.gated import GatedPredictives
 from ibcl.pooling.rule import PoolingRule, split_weights
 from ibcl.predictive import Answers, AnswersByPreference, CredalSet, Predictive
 from ibcl.routing import (
@@ -41,7 +41,6 @@ from ibcl.routing import (
     LINEAR_FROM_MOMENTS,
     QUADRATIC,
     Gate,
-    GatedPredictives,
     GateSettings,
     Moments,
     RoutedAnswers,
@@ -276,23 +275,14 @@ def has_bias(network: FlatNetwork) -> bool:
     return network.is_linear and network.linear_head().layer.bias is not None
 
 
-class RoutedPredictives(GatedPredictives):
-    """Heads and gate of one knowledge base, made once and used by all its preferences' models."""
+class RoutedPredictives(GatedPredictives[Routed]):
+    """Heads pooled by this rule behind its gate."""
 
     def __init__(
-        self,
-        rule: Routed,
-        knowledge: KnowledgeBase,
-        network: FlatNetwork,
-        likelihood: Likelihood,
+        self, rule: Routed, knowledge: KnowledgeBase, network: FlatNetwork, likelihood: Likelihood
     ) -> None:
-        super().__init__(network, likelihood)
-        self.rule, self.knowledge = rule, knowledge
+        super().__init__(rule, knowledge, network, likelihood)
         self.shares_parameters = rule.heads == "uniform"
-
-    def split(self, preferences: Tensor) -> Tensor:
-        """Equal shares."""
-        return split_weights(self.knowledge, preferences)
 
     def of(self, weights: Tensor) -> Predictive:
         """The heads of the tasks with any weight, behind the gate."""
@@ -303,21 +293,7 @@ class RoutedPredictives(GatedPredictives):
         )
         heads = self._heads(weights)
         return RoutedNetworks(
-            self.network,
-            self.likelihood,
-            heads,
-            self.gate,
-            preference,
-            self.seen,
-            credal,
-            self.experts,
-        )
-
-    def parameters(self, preferences: Tensor) -> Tensor:
-        """Refused: heads are shared by all preferences."""
-        raise ValueError(
-            "Routed models share their heads and differ in K numbers only; use predict_many, or "
-            "model for one preference."
+            self.network, self.likelihood, heads, self.gate, preference, credal, self.experts
         )
 
     def answers(self, features: Tensor) -> Answers:
@@ -328,24 +304,16 @@ class RoutedPredictives(GatedPredictives):
 
     def task_answers(self, features: Tensor) -> RoutedAnswers:
         """Answers of the heads that are supported by all tasks alike."""
-        return RoutedAnswers(
-            TaskHeads(self.network.head, self.likelihood, self.seen, self.experts),
-            self.gate,
-            self.uniform_means,
-            self.posterior_means,
-            features,
-            self.columns(features),
-        )
-
-    @cached_property
-    def experts(self) -> dict[int, ExpertPart]:
-        """What answers in place of tasks' heads."""
-        return task_experts(self.knowledge, self.network)
+        heads = TaskHeads(self.network.head, self.likelihood, self.gate, self.experts)
+        columns = self.columns(features)
+        return RoutedAnswers(heads, self.uniform_means, features, columns, self.posterior_means)
 
     @cached_property
     def gate(self) -> Gate:
-        """Densities of the tasks."""
-        return self.rule.make_gate(self.knowledge, self.network)
+        """Densities of the tasks, and which classes each has seen."""
+        gate = self.rule.make_gate(self.knowledge, self.network)
+        gate.seen = self.seen
+        return gate
 
     @cached_property
     def uniform_means(self) -> Tensor:

@@ -7,7 +7,7 @@ distributions, and the best answer there is Bayes' rule,
 
 the preference is the prior probability that the next input comes from task k. The gate
 (`ibcl.routing.densities`) gives p_k(x), and the task's own posterior, together with the densities
-of its classes, p_k(y | x) (`ibcl.routing.experts`).
+of its classes, p_k(y | x) (`ibcl.routing.predictive`).
 
 A knowledge base is a set of task records: a posterior, the prior it was learnt from, and the
 densities of the task's classes. All that tasks share is computed from the set when a model is made,
@@ -25,7 +25,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ibcl.experts import ExpertPart, task_experts
 from ibcl.gaussians import (
     DenseGaussian,
     DiagonalGaussian,
@@ -38,6 +37,7 @@ from ibcl.knowledge import KnowledgeBase, Parts, register_part
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.barycentre import WassersteinPooling
+from ibcl.pooling.gated import GatedPredictives
 from ibcl.pooling.power_prior import borrowed, borrows
 from ibcl.pooling.rule import PoolingRule, split_weights
 from ibcl.predictive import CredalSet, Predictive
@@ -46,16 +46,15 @@ from ibcl.routing import (
     ClassDensities,
     DensityGate,
     DensitySettings,
-    ExpertAnswers,
-    Experts,
-    GatedPredictives,
     Ranks,
-    RoutedExperts,
+    RoutedAnswers,
+    RoutedNetworks,
     SharedScatters,
+    TaskHeads,
     classes_of,
     density_gate,
 )
-from ibcl.routing.maps import fourier_width
+from ibcl.routing.densities import fourier_width
 
 register_part(ClassDensities)
 register_part(SharedScatters)
@@ -281,6 +280,13 @@ class RoutedEvidence(PoolingRule):
             )
         return Ranks(min(rank, columns + 1, most), min(rank, width), None)
 
+    def exponent(self, network: FlatNetwork) -> float:
+        """Return a, by default for this network."""
+        if self.head_share is not None:
+            return self.head_share
+        head = network.head
+        return 0.5 if head.is_linear and not head.pretrained else 1.0
+
     def make_gate(self, knowledge: KnowledgeBase, network: FlatNetwork) -> DensityGate:
         """Return the gate between all tasks of a knowledge base.
 
@@ -296,7 +302,8 @@ class RoutedEvidence(PoolingRule):
                     "learn them with pooling='routed'."
                 )
             records[task] = record
-        settings = DensitySettings(self.temperature, self.contamination)
+        exponent = self.exponent(network)
+        settings = DensitySettings(self.temperature, self.contamination, exponent)
         shared = knowledge.common.get(SharedScatters.kind)
         assert shared is None or isinstance(shared, SharedScatters)
         return density_gate(records, settings, network.known_columns, shared)
@@ -315,24 +322,10 @@ def _own_means(knowledge: KnowledgeBase, shares: Tensor) -> Tensor:
     return (shares.to(stacked)[:, :, None] * stacked).sum(1)
 
 
-class RoutedEvidencePredictives(GatedPredictives):
-    """Heads and gate of one knowledge base, made once and used by all its preferences' models."""
+class RoutedEvidencePredictives(GatedPredictives[RoutedEvidence]):
+    """The tasks' own posteriors behind the gate of their densities."""
 
     shares_parameters = True
-
-    def __init__(
-        self,
-        rule: RoutedEvidence,
-        knowledge: KnowledgeBase,
-        network: FlatNetwork,
-        likelihood: Likelihood,
-    ) -> None:
-        super().__init__(network, likelihood)
-        self.rule, self.knowledge = rule, knowledge
-
-    def split(self, preferences: Tensor) -> Tensor:
-        """Equal shares."""
-        return split_weights(self.knowledge, preferences)
 
     def of(self, weights: Tensor) -> Predictive:
         """The experts of the tasks with any weight, behind the gate."""
@@ -346,13 +339,12 @@ class RoutedEvidencePredictives(GatedPredictives):
             else _own_means(self.knowledge, weights.double() / preference.double()[:, None])
         )
         heads = means[active.to(means.device)]
-        return RoutedExperts(
+        return RoutedNetworks(
             self.network,
             self.likelihood,
             heads,
             self.gate,
             preference,
-            self.head_share,
             credal,
             self.experts,
             self.rule.tolerance,
@@ -366,39 +358,13 @@ class RoutedEvidencePredictives(GatedPredictives):
             for posterior in self.knowledge.extremes(task)
         ]
 
-    def parameters(self, preferences: Tensor) -> Tensor:
-        """Refused: heads are shared by all preferences."""
-        raise ValueError(
-            "Routed models share their heads and differ in K numbers only; use predict_many, or "
-            "model for one preference."
-        )
-
-    def answers(self, features: Tensor) -> ExpertAnswers:
-        """Gate and experts on these rows, once for all preferences."""
-        experts = Experts(
-            self.network.head,
-            self.likelihood,
-            self.gate,
-            self.head_share,
-            self.experts,
-            self.rule.tolerance,
-        )
-        return ExpertAnswers(experts, self.heads, features, self.columns(features))
+    def answers(self, features: Tensor) -> RoutedAnswers:
+        """Gate and heads on these rows, once for all preferences."""
+        head, tolerance = self.network.head, self.rule.tolerance
+        known = TaskHeads(head, self.likelihood, self.gate, self.experts, tolerance)
+        return RoutedAnswers(known, self.heads, features, self.columns(features))
 
     task_answers = answers
-
-    @cached_property
-    def experts(self) -> dict[int, ExpertPart]:
-        """What answers in place of tasks' heads."""
-        return task_experts(self.knowledge, self.network)
-
-    @property
-    def head_share(self) -> float:
-        """How much of a task's answer is its head's."""
-        if self.rule.head_share is not None:
-            return self.rule.head_share
-        head = self.network.head
-        return 0.5 if head.is_linear and not head.pretrained else 1.0
 
     @cached_property
     def gate(self) -> DensityGate:

@@ -2,8 +2,8 @@ r"""How much an input is one of a task's own, told by that task alone.
 
 Where nothing may be known of other tasks, a task's density p is compared with a *background* b, a
 wider Gaussian around the same classes, and the input's share is p/(p + b). With φ̂ of
-`ibcl.routing.maps`, the class means μ_c, the covariance S within them and C = (1 − b) S + b v I,
-v the mean of S's diagonal,
+`ibcl.routing.densities`, the class means μ_c, the covariance S within them and
+C = (1 − b) S + b v I, v the mean of S's diagonal,
 
     D²(φ) = min_c (φ̂ − μ_c)ᵀC⁻¹(φ̂ − μ_c),     log p/b = a − (D² − E D²)/Std D²,
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ibcl.routing.maps import polar
+from ibcl.routing.densities import polar
 from ibcl.routing.records import ClassDensities
 
 # How many spreads away an input has an even share, and the ridge, large since few rows make a

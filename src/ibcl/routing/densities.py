@@ -1,6 +1,14 @@
 r"""The gate of routed evidence: class densities on two feature maps, averaged.
 
-With φ̂ and h of `ibcl.routing.maps`, the class c of task k has the log densities
+The maps need no data, so that nothing of any task is in them:
+
+* φ̂ = [φ/‖φ‖, log‖φ‖/√d], the direction of φ and the logarithm of its length: features of any size
+  are of size 1, and size still tells tasks apart;
+* h = √2 cos(φ̂ Ω/ℓ + b) with Ω ~ N(0, 1) and b ~ U(0, 2π) from a fixed seed, which take no bytes:
+  random Fourier features, whose products approximate a Gaussian kernel of bandwidth ℓ = √2, the
+  distance of orthogonal directions.
+
+On them the class c of task k has the log densities
 
 * Q¹_kc, a Gaussian on φ̂ with covariance C_c = (1 − b)((1 − o) S̄ + o S_c) + b v I: the covariance S̄
   within all classes, a share of the class's own, and a ridge, v the mean of S̄'s diagonal;
@@ -18,52 +26,94 @@ A share ε of a task's inputs may look like any task's, so its density is
 Ratios of densities are then at most K/ε, so that |r(φ, w) − r(φ, w′)| ≤ (K/ε) ‖w − w′‖₁: answers
 are continuous in the preference w at the vertices too, by a constant of a usual size.
 
-All is made from the tasks' records (`ibcl.routing.records`), summed in the order of the tasks'
-names: the same gate, bit for bit, in whatever order they were learnt or merged.
+A task's head and the densities of the classes it has seen make its answer, their geometric mean:
+
+    p_k(y | φ) ∝ head_k(y | φ)^a exp(J_ky(φ))^(1 − a).
+
+The gate between tasks is made of their records (`ibcl.routing.gate_of_records`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ibcl.routing.gate import TaskGate, components_by_task
-from ibcl.routing.maps import fourier, fourier_frequencies, polar
-from ibcl.routing.records import ClassDensities
-from ibcl.routing.scatters import Scatters
-from ibcl.routing.shared import SharedScatters
 
-# Shares of own covariances and ridges of both densities, chosen on validation data of five
-# benchmarks, one for all of them.
-OWN, RIDGE = 0.1, 0.05
-FOURIER_OWN, FOURIER_RIDGE = 0.6, 0.1
-# Variances below this are rounding: φ̂ and h are of size 1.
-_SMALLEST_VARIANCE = 1e-9
-# Numbers of all classes' densities, or of the scatters they are made from, held at a time.
+BANDWIDTH = math.sqrt(2)
+SETTINGS = "settings"
+_SEED = 0
+# Features shorter than this have no direction.
+_SHORTEST = 1e-6
+# Numbers of all classes' densities that are held at a time.
 _BLOCK = 2**22
 # Numbers of whitened features that are made and summed while in the processor's cache.
 _CACHED = 2**18
-# Numbers that the roots of all classes' scatters, and the covariances of all tasks in the subspace,
-# may take: of very many tasks, each has the largest directions only, so that neither memory nor
-# time for a row grows any further.
-_LARGEST_ROOTS = 2**25
-_LARGEST_COVARIANCES = 2**24
+
+
+class Frequencies(NamedTuple):
+    """Ω/ℓ of shape (columns, width), and b."""
+
+    frequencies: Tensor
+    phases: Tensor
+
+
+def polar(features: Tensor) -> Tensor:
+    """φ̂ of features of shape (n, d): shape (n, d + 1).
+
+    Examples
+    --------
+    >>> polar(torch.tensor([[3.0, 4.0]])).round(decimals=3).tolist()
+    [[0.6000000238418579, 0.800000011920929, 1.1380000114440918]]
+    """
+    length = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=_SHORTEST)
+    return torch.cat([features / length, length.log() / math.sqrt(features.shape[1])], 1)
+
+
+def fourier_width(columns: int) -> int:
+    """Return how many Fourier features so many features φ have.
+
+    Examples
+    --------
+    >>> fourier_width(2), fourier_width(10), fourier_width(512)
+    (64, 160, 1000)
+    """
+    return min(1000, max(64, 16 * columns))
+
+
+@lru_cache(8)
+def fourier_frequencies(columns: int) -> Frequencies:
+    """Return Ω/ℓ and b for d features φ, always the same."""
+    # The stream of this generator is the only one of numpy's that no later version may change.
+    generator = np.random.RandomState(_SEED)
+    width = fourier_width(columns)
+    frequencies = generator.standard_normal((columns + 1, width)) / BANDWIDTH
+    phases = generator.random_sample(width) * 2 * math.pi
+    return Frequencies(torch.from_numpy(frequencies), torch.from_numpy(phases))
+
+
+def fourier(directions: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
+    """H of φ̂: shape (n, width)."""
+    return torch.addmm(phases, directions, frequencies).cos_().mul_(math.sqrt(2))
 
 
 @dataclass(frozen=True)
 class DensitySettings:
-    """Temperature t of both densities, and contamination ε."""
+    """Temperature t of both densities, contamination ε, and the exponent a of the heads."""
 
     temperature: float = 3.0
     contamination: float = 1e-3
+    head_share: float = 1.0
 
 
-class _Classes(NamedTuple):
+class ClassGaussians(NamedTuple):
     """Of Q¹: what does not depend on the input."""
 
     origin: Tensor
@@ -74,7 +124,7 @@ class _Classes(NamedTuple):
     log_determinant: Tensor
 
 
-class _Subspace(NamedTuple):
+class SubspaceGaussians(NamedTuple):
     """Of Q²: what does not depend on the input."""
 
     fourier_origin: Tensor
@@ -84,14 +134,16 @@ class _Subspace(NamedTuple):
     fourier_log_determinant: Tensor
 
 
-DENSITY_TENSORS = ("task", "label", "log_share", "reads", *_Classes._fields, *_Subspace._fields)
+_MADE = (*ClassGaussians._fields, *SubspaceGaussians._fields)
+DENSITY_TENSORS = ("task", "label", "log_share", "reads", *_MADE)
 
 
 class DensityGate(TaskGate):
     r"""Densities of all tasks, as a module without parameters, so that it can be exported.
 
-    Made by `density_gate`; the tensors are its buffers. In the space whitened by S̄ a class's own
-    covariance is a low rank Ũ on top of (1 + t_c) I, so that its distance takes no d×d product:
+    Made by `ibcl.routing.density_gate`; the tensors are its buffers. In the space whitened by S̄ a
+    class's own covariance is a low rank Ũ on top of (1 + t_c) I, so that its distance takes no d×d
+    product:
 
         distance = (‖z‖² − ‖Vᵀz‖²)/(1 + t_c),     V Vᵀ = Ũ ((1 + t_c) I + ŨᵀŨ)⁻¹ Ũᵀ.
 
@@ -128,6 +180,7 @@ class DensityGate(TaskGate):
         super().__init__()
         _check(tensors, settings)
         self.settings, self.temperature = settings, float(settings.temperature)
+        self.head_share = settings.head_share
         for name in DENSITY_TENSORS:
             self.register_buffer(name, tensors[name])
         self.tasks = int(self.task.max()) + 1
@@ -205,7 +258,7 @@ class DensityGate(TaskGate):
         return torch.cat(found, 1)[:, self.ranked]
 
     def of_joint(self, joint: Tensor) -> Tensor:
-        """Log e_k of every task up to one term, shape (n, tasks)."""
+        """Log e_k of every task up to one term, from J: shape (n, tasks)."""
         # A task with fewer classes than others has a row filled up with a component of no weight.
         nothing = torch.full_like(joint[:, :1], -torch.inf)
         parts = torch.cat([joint, nothing], 1)[:, self.by_task]
@@ -220,6 +273,19 @@ class DensityGate(TaskGate):
     def forward(self, features: Tensor) -> Tensor:
         """Log e_k of every task up to one term, shape (n, tasks)."""
         return self._by_rows(lambda rows: self.of_joint(self._joint(rows)), features)
+
+    def answers(self, means: Tensor, joint: Tensor, tasks: Tensor) -> Tensor:
+        """p_k ∝ head^a J^(1 − a) among the classes that a task has seen."""
+        means, seen = means.to(joint.dtype), self.seen(means.shape[-1])
+        compared = self.among_classes(joint, seen, tasks)
+        # With two classes a task that has seen only one still says how far inputs are from it.
+        allowed = (seen | (seen.shape[1] <= 2))[tasks]
+        # A task of one class has no densities to compare it with.
+        single = (seen.sum(1) == 1)[tasks][:, None, None]
+        exponent = torch.where(single, 1.0, self.head_share).to(means.dtype)
+        logarithms = means.clamp(min=torch.finfo(means.dtype).tiny).log()
+        scores = exponent * logarithms + (1 - exponent) * compared
+        return torch.softmax(scores.masked_fill(~allowed[:, None, :], -torch.inf), -1)
 
     def among_classes(self, joint: Tensor, seen: Tensor, tasks: Tensor) -> Tensor:
         """Log of these tasks' J among their classes, shape (tasks, n, columns); 0 where not seen.
@@ -259,6 +325,14 @@ class DensityGate(TaskGate):
         )
         return nearest / (self.columns + 1)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors it is made of, with its settings."""
+        numbers = torch.tensor(astuple(self.settings), dtype=torch.float64)
+        return {
+            **{f"gate.{name}": getattr(self, name) for name in DENSITY_TENSORS},
+            SETTINGS: numbers,
+        }
+
 
 def _blocks(number: int, width: int) -> list[slice]:
     """Split so many things of this width so that a few fit into the processor's cache."""
@@ -272,6 +346,8 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
         raise ValueError(
             f"The temperature of a gate must be positive, not {settings.temperature!r}."
         )
+    if not 0 <= settings.contamination < 1 or not 0 <= settings.head_share <= 1:
+        raise ValueError("the settings of the gate are out of range")
     if set(tensors) != set(DENSITY_TENSORS):
         raise ValueError(f"a gate cannot consist of {', '.join(sorted(tensors)) or 'nothing'}")
     components, columns = tensors["means"].shape if tensors["means"].ndim == 2 else (0, 0)
@@ -307,185 +383,3 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
             raise ValueError("the gate holds a value that is not finite")
     if tasks > components or width == 0:
         raise ValueError("the gate has tasks without components")
-
-
-def density_gate(
-    records: Mapping[str, ClassDensities],
-    settings: DensitySettings | None = None,
-    reads: Tensor | None = None,
-    shared: SharedScatters | None = None,
-) -> DensityGate:
-    """Return the gate between tasks with these records, by their names, in this order.
-
-    Parameters
-    ----------
-    reads
-        Positions in φ of the features that the records are of; all where None.
-    shared
-        Scatters within the classes of all tasks, where they are kept for all together; otherwise
-        they are the sum of the records' own.
-
-    Examples
-    --------
-    >>> from ibcl.routing.records import Ranks
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> rows = torch.randn(2, 50, 3, generator=generator) + torch.tensor([[[4.0]], [[-4.0]]])
-    >>> kept = [ClassDensities.of(each, None, None, Ranks(96, 128, 32)) for each in rows]
-    >>> gate = density_gate({"north": kept[0], "south": kept[1]})
-    >>> torch.softmax(gate(torch.tensor([[4.0, 4.0, 4.0]]).double()), 1).argmax().item()
-    0
-    """
-    names = sorted(records)
-    ordered = [records[name] for name in names]
-    if len({record.columns for record in ordered}) > 1:
-        raise ValueError("The tasks' densities are of different features.")
-    numbers = {name: number for number, name in enumerate(records)}
-    places = torch.tensor([numbers[name] for name in names])
-    sizes = torch.tensor([len(record.classes) for record in ordered])
-    canonical = torch.repeat_interleave(torch.arange(len(ordered)), sizes)
-    counts = torch.cat([record.counts for record in ordered])
-    totals = torch.stack([record.counts.sum() for record in ordered])
-    within, fourier_within = (None, None) if shared is None else shared.covariances()
-    classes = _classes(ordered, counts, within)
-    subspace = _subspace(ordered, totals, fourier_within)
-    back = torch.argsort(places)
-    tensors = {
-        "task": places[canonical],
-        "label": torch.cat([record.classes for record in ordered]),
-        "log_share": (counts / totals[canonical]).log(),
-        "reads": torch.arange(ordered[0].columns) if reads is None else reads,
-        **classes._asdict(),
-        **subspace._asdict(),
-    }
-    for name in ("fourier_whitening", "fourier_log_determinant"):
-        tensors[name] = tensors[name][back]
-    settings = DensitySettings() if settings is None else settings
-    return DensityGate({name: value.contiguous() for name, value in tensors.items()}, settings)
-
-
-def _identity(size: int) -> Tensor:
-    return torch.eye(size, dtype=torch.float64)
-
-
-class _Roots(NamedTuple):
-    """Several scatters F Fᵀ + diag(t)."""
-
-    roots: Tensor
-    """F, shape (number, columns, rank)."""
-    tails: Tensor
-    """t, shape (number, columns)."""
-
-    def total(self) -> Tensor:
-        """Return the sum of the scatters, shape (columns, columns)."""
-        result = torch.diag(self.tails.sum(0))
-        for part, _ in self.blocks():
-            joined = part.transpose(0, 1).flatten(1)
-            result += joined @ joined.T
-        return result
-
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield both parts of a few scatters at a time."""
-        size = max(1, _BLOCK // self.roots[0].numel())
-        return zip(torch.split(self.roots, size), torch.split(self.tails, size), strict=True)
-
-
-def _leading(scatters: Sequence[Scatters]) -> _Roots:
-    """Return roots of one rank: all directions, or of very many scatters the largest of each.
-
-    What is left out of a root stays on the diagonal.
-    """
-    number = sum(len(each.factor) for each in scatters)
-    columns = scatters[0].columns
-    rank = max(each.factor.shape[2] for each in scatters)
-    rank = min(rank, max(1, _LARGEST_ROOTS // (number * columns)))
-    roots = torch.zeros(number, columns, rank, dtype=torch.float64)
-    tails = torch.cat([each.tails() for each in scatters])
-    begin = 0
-    for each in scatters:
-        found = each.roots()
-        end = begin + len(found)
-        if found.shape[2] > rank:
-            sizes, squares = found.square().sum(1), found.square().sum(2)
-            largest = sizes.topk(rank, 1).indices
-            found = found.gather(2, largest[:, None, :].expand(-1, columns, -1))
-            tails[begin:end] += (squares - found.square().sum(2)).clamp(min=0)
-        roots[begin:end, :, : found.shape[2]] = found
-        begin = end
-    return _Roots(roots, tails)
-
-
-def _classes(records: Sequence[ClassDensities], counts: Tensor, shared: Tensor | None) -> _Classes:
-    """Q¹ of all classes."""
-    own = _leading([record.scatters for record in records])
-    columns, rank = own.roots.shape[1:]
-    shared = own.total() / counts.sum() if shared is None else shared
-    size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
-    factor = torch.linalg.cholesky(
-        (1 - RIDGE) * (1 - OWN) * shared + RIDGE * size * _identity(columns)
-    )
-    whitening = torch.linalg.solve_triangular(factor, _identity(columns), upper=False)
-    log_determinant = 2 * factor.diagonal().log().sum()
-    means = torch.cat([record.means for record in records]).double()
-    origin = means.mean(0)
-    shares = (1 - RIDGE) * OWN / counts
-    stretch = 1 + shares * (own.tails @ whitening.square().mean(0))
-    maps, determinants = torch.empty(len(counts), rank, columns, dtype=torch.float64), []
-    begin = 0
-    for roots, _ in own.blocks():
-        block = slice(begin, begin + len(roots))
-        begin += len(roots)
-        inside = shares[block, None, None].sqrt() * (whitening @ roots)
-        ridge = stretch[block, None, None] * _identity(rank)
-        lower = torch.linalg.cholesky(ridge + inside.mT @ inside)
-        maps[block] = torch.linalg.solve_triangular(lower, inside.mT, upper=False)
-        determinants.append(2 * lower.diagonal(dim1=1, dim2=2).log().sum(1))
-    return _Classes(
-        origin,
-        whitening,
-        (means - origin) @ whitening.T,
-        maps,
-        stretch,
-        torch.cat(determinants) + (columns - rank) * stretch.log() + log_determinant,
-    )
-
-
-def _subspace(
-    records: Sequence[ClassDensities], totals: Tensor, shared: Tensor | None
-) -> _Subspace:
-    """Q² of all classes."""
-    own = _leading([record.fourier_scatter for record in records])
-    shared = own.total() / totals.sum() if shared is None else shared
-    size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
-    ridged = (1 - FOURIER_RIDGE) * shared + FOURIER_RIDGE * size * _identity(len(shared))
-    factor = torch.linalg.cholesky(ridged)
-    means = torch.cat([record.fourier_means for record in records]).double()
-    origin = means.mean(0)
-    whitened = torch.linalg.solve_triangular(factor, (means - origin).T, upper=False)
-    most = math.isqrt(_LARGEST_COVARIANCES // len(records))
-    kept = max(1, min(len(means) - 1, len(shared), most))
-    basis = torch.linalg.solve_triangular(factor.T, _directions(whitened)[:, :kept], upper=True)
-    # Bᵀ diag(t) B of any diagonal t is one product with these.
-    pairs = (basis[:, :, None] * basis[:, None, :]).flatten(1)
-    whitening = torch.empty(len(records), kept, kept, dtype=torch.float64)
-    determinants = []
-    begin = 0
-    for roots, tails in own.blocks():
-        block = slice(begin, begin + len(roots))
-        begin += len(roots)
-        inside = basis.T @ roots
-        spread = inside @ inside.mT + (tails @ pairs).unflatten(1, (kept, kept))
-        mixed = FOURIER_OWN * spread / totals[block, None, None]
-        lower = torch.linalg.cholesky((1 - FOURIER_OWN) * _identity(kept) + mixed)
-        whitening[block] = torch.linalg.solve_triangular(lower, _identity(kept), upper=False)
-        determinants.append(2 * lower.diagonal(dim1=1, dim2=2).log().sum(1))
-    return _Subspace(origin, basis, (means - origin) @ basis, whitening, torch.cat(determinants))
-
-
-def _directions(means: Tensor) -> Tensor:
-    """Return the directions in which columns differ, those of the largest differences first."""
-    directions: Tensor
-    if means.shape[1] <= len(means):
-        directions, _, _ = torch.linalg.svd(means, full_matrices=False)
-    else:
-        directions = torch.linalg.eigh(means @ means.T).eigenvectors.flip(1)
-    return directions

@@ -123,20 +123,38 @@ _BLOCK = 2**22
 
 
 class TaskGate(nn.Module, ABC):
-    """Densities of all tasks' features."""
+    """Densities of all tasks' features, and of their classes'."""
 
     tasks: int
     columns: int
     """How many of φ's columns it reads."""
     temperature: float
+    head_share: float = 1.0
+    """a: a task answers with head^a · class densities^(1 − a)."""
 
     def read(self, features: Tensor) -> Tensor:
         """Return the columns of φ that it reads: the first ones."""
         return features[:, : self.columns]
 
     @abstractmethod
+    def joint(self, features: Tensor) -> Tensor:
+        """J: log density of every component with its share in its task, shape (n, components)."""
+
+    @abstractmethod
+    def of_joint(self, joint: Tensor) -> Tensor:
+        """Log density of every task up to one term, from J: shape (n, tasks)."""
+
     def forward(self, features: Tensor) -> Tensor:
         """Log density of every task up to one term, shape (n, tasks)."""
+        return self.of_joint(self.joint(features))
+
+    @abstractmethod
+    def answers(self, means: Tensor, joint: Tensor, tasks: Tensor) -> Tensor:
+        """p_k(y | φ) of these tasks from their heads' class probabilities: (tasks, n, classes)."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a file keeps of it, by name."""
 
     @abstractmethod
     def novelty(self, features: Tensor) -> Tensor:
@@ -157,6 +175,9 @@ class Gate(TaskGate):
         linear gate and (components, columns, columns) for a quadratic one.
     temperature
         t.
+    seen
+        Which classes each task has seen, shape (tasks, classes), where tasks have different ones;
+        p_k is then Bayes' rule among those only.
     """
 
     task: Tensor
@@ -171,8 +192,11 @@ class Gate(TaskGate):
     origin: Tensor
     whitened_means: Tensor
     stacked_whitening: Tensor
+    seen: Tensor | None
 
-    def __init__(self, tensors: Mapping[str, Tensor], temperature: float) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], temperature: float, seen: Tensor | None = None
+    ) -> None:
         super().__init__()
         if not temperature > 0 or not math.isfinite(temperature):
             raise ValueError(f"The temperature of a gate must be positive, not {temperature!r}.")
@@ -181,6 +205,11 @@ class Gate(TaskGate):
         for name in GATE_TENSORS:
             self.register_buffer(name, tensors[name])
         self.tasks, self.columns = int(self.task.max()) + 1, self.means.shape[1]
+        if seen is not None and (
+            seen.ndim != 2 or len(seen) != self.tasks or seen.dtype != torch.bool
+        ):
+            raise ValueError("what the gate's tasks have seen does not fit")
+        self.register_buffer("seen", seen, persistent=False)
         self.register_buffer("by_task", components_by_task(self.task), persistent=False)
         self.is_linear = self.whitening.ndim == 2
         if self.is_linear:
@@ -199,7 +228,7 @@ class Gate(TaskGate):
             self.register_buffer("whitened_means", centres, persistent=False)
             self.register_buffer("stacked_whitening", stacked, persistent=False)
 
-    def component_scores(self, features: Tensor) -> Tensor:
+    def joint(self, features: Tensor) -> Tensor:
         """q_c / t + log π_c of every component, shape (n, components).
 
         Up to a term that all components share, which no posterior over them depends on.
@@ -227,18 +256,31 @@ class Gate(TaskGate):
         parts = whitened.reshape(-1, *self.whitened_means.shape)
         return (parts - self.whitened_means).square().sum(2)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def of_joint(self, joint: Tensor) -> Tensor:
         """Log Σ_c π_c exp(q_c / t) of every task up to one term, shape (n, tasks)."""
-        scores = self.component_scores(features)
         if self.by_task.shape[1] == 1:
-            return scores[:, self.by_task[:, 0]]
+            return joint[:, self.by_task[:, 0]]
         # A task with fewer classes than others has a row filled up with a component of no weight.
-        nothing = torch.full_like(scores[:, :1], -torch.inf)
-        parts = torch.cat([scores, nothing], 1)[:, self.by_task]
+        nothing = torch.full_like(joint[:, :1], -torch.inf)
+        parts = torch.cat([joint, nothing], 1)[:, self.by_task]
         # As torch.logsumexp, but written out: what runs exported models need not shift by itself,
         # and then loses tasks that an input is far from.
         largest = parts.amax(2, keepdim=True)
         return torch.exp(parts - largest).sum(2).log() + largest[:, :, 0]
+
+    def answers(self, means: Tensor, joint: Tensor, tasks: Tensor) -> Tensor:
+        """Bayes' rule among the classes that each task has seen."""
+        if self.seen is None:
+            return means
+        seen = self.seen[tasks]
+        kept = means[..., : seen.shape[1]] * seen[:, None, :].to(means)
+        kept = kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(means.dtype).tiny)
+        return torch.cat([kept, torch.zeros_like(means[..., seen.shape[1] :])], -1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors it is made of, and what the tasks have seen."""
+        seen = {} if self.seen is None else {SEEN: self.seen}
+        return {**{f"gate.{name}": getattr(self, name) for name in GATE_TENSORS}, **seen}
 
     def novelty(self, features: Tensor) -> Tensor:
         """Squared Mahalanobis distance to the nearest component, divided by the features' number.
@@ -266,6 +308,7 @@ def components_by_task(task: Tensor) -> Tensor:
     return rows
 
 
+SEEN = "seen"
 GATE_TENSORS = ("task", "label", "log_share", "log_determinant", "means", "whitening")
 
 

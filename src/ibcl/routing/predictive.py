@@ -1,43 +1,33 @@
 r"""The answer of all tasks behind a gate: p(y | φ, w) = Σ_k r_k(φ, w) p_k(y | φ).
 
-r(φ, w) = softmax(log e(φ) + log w) comes from the gate, p_k from task k's own head. For rows ×
-preferences there is not even a softmax. With e shifted by its largest for safety, the answers to
-all preferences W are
+r(φ, w) = softmax(log e(φ) + log w) comes from the gate. p_k comes from task k's own head, and where
+the gate knows densities of classes, from those too (`ibcl.routing.densities`). A task that brought
+an expert of its own (`ibcl.experts`) answers with that, or with a share of it beside the head.
 
-    (W (e ∘ p)ᵀ) / (W eᵀ),
-
-two matrix products and a division, with W of shape (preferences, tasks), e and p of (rows, tasks).
-
-At a vertex, w = e_k, there is nothing to route: the answer is that of task k's own posterior.
+Where neither heads nor gate depend on w, the answer is a ratio of linear functions of w, and at a
+vertex, w = e_k, there is nothing to route: it is p_k.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ibcl.gaussians import Distribution, Gaussian, IndependentGaussian
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
-from ibcl.predictive import Answers, CredalSet, Members, Predictive, Predictives, head_outputs
-from ibcl.routing.gate import GATE_TENSORS, Gate, TaskGate
+from ibcl.predictive import CredalSet, Members, Predictive, head_outputs
+from ibcl.routing.gate import TaskGate
+from ibcl.routing.top_k import kept_shares
 from ibcl.uncertainty import Uncertainty, entropy
 
-# Numbers that all tasks' answers to a block of rows may take.
+# Numbers that all tasks' outputs for a block of rows may take.
 _BLOCK_NUMBERS = 2**23
-# Preferences whose answers are divided while they are still in the processor's cache.
-_CACHED_NUMBERS = 2**19
-# Columns up to which every number has a denominator of its own.
-_FEW_COLUMNS = 4
-# Below this, single precision has lost too much of Σ_k w_k e_k: those answers are computed again.
-_SMALLEST_SHARE = 1e-25
 
 
 def mixed(shares: Tensor, answers: Tensor) -> Tensor:
@@ -45,14 +35,9 @@ def mixed(shares: Tensor, answers: Tensor) -> Tensor:
     return (shares.T[:, :, None].to(answers) * answers).sum(0)
 
 
-def gate_features(features: Tensor, gate: TaskGate) -> Tensor:
-    """What a gate sees of φ: the columns it knows, one flat row per sample, in double precision."""
-    return gate.read(features.flatten(1)).double()
-
-
-def row_blocks(features: Tensor, tasks: int, columns: int) -> Iterator[Tensor]:
+def row_blocks(features: Tensor, tasks: int, outputs: int) -> Iterator[Tensor]:
     """Yield features in blocks of rows, so that all tasks' answers to a block stay bounded."""
-    return iter(torch.split(features, max(1, _BLOCK_NUMBERS // max(1, tasks * columns))))
+    return iter(torch.split(features, max(1, _BLOCK_NUMBERS // max(1, tasks * outputs))))
 
 
 class TaskExpert(Protocol):
@@ -72,33 +57,82 @@ class TaskExpert(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TaskHeads:
-    """How parameters of tasks' heads become their answers p_k(y | φ).
+    """How parameters of tasks' heads, and a gate, become shares r_k and answers p_k(y | φ).
 
     Parameters
     ----------
     head
         From features to outputs.
-    seen
-        Which classes each task has seen, shape (tasks, classes), where tasks have different ones;
-        p_k is then Bayes' rule among those only.
     experts
         What answers in place of a task's head or beside it, by the tasks' numbers.
+    tolerance
+        τ of `ibcl.routing.top_k`; where None, experts are run on all rows.
     """
 
     head: FlatNetwork
     likelihood: Likelihood
-    seen: Tensor | None = None
+    gate: TaskGate
     experts: Mapping[int, TaskExpert] = field(default_factory=dict)
+    tolerance: float | None = None
 
-    def answers(self, thetas: Tensor, features: Tensor, tasks: Tensor) -> Tensor:
-        """Return p_k(y | φ) of these tasks, whose parameters are rows: (tasks, n, columns)."""
+    def joint(self, features: Tensor) -> Tensor:
+        """J of the gate, whose features are flat rows in double precision: (n, components)."""
+        with torch.no_grad():
+            return self.gate.joint(self.gate.read(features.flatten(1)).double())
+
+    def shares(self, densities: Tensor, weights: Tensor) -> Tensor:
+        """r_k(φ, w) that are answered with, shape (n, tasks).
+
+        Parameters
+        ----------
+        densities
+            Log e_k(φ).
+        weights
+            One preference, or one per row.
+        """
+        shares = torch.softmax(densities + weights.to(densities).log(), 1)
+        if not self.costly:
+            return shares
+        costly = torch.zeros(shares.shape[1], dtype=torch.bool, device=shares.device)
+        costly[[task for task, expert in self.experts.items() if expert.costly]] = True
+        return kept_shares(shares, costly, self.tolerance or 0.0)
+
+    @property
+    def costly(self) -> bool:
+        """Whether any task has an expert that is not run on all rows."""
+        return self.tolerance is not None and any(e.costly for e in self.experts.values())
+
+    def answers(
+        self,
+        thetas: Tensor,
+        features: Tensor,
+        joint: Tensor,
+        tasks: Tensor,
+        shares: Tensor | None = None,
+    ) -> Tensor:
+        """Return p_k(y | φ) of these tasks, whose parameters are rows: (tasks, n, columns).
+
+        Parameters
+        ----------
+        joint
+            J of the same rows.
+        shares
+            Shape (n, all tasks): costly experts are not run where theirs is zero, and what stands
+            there in the result is not to be used.
+        """
         means = self.likelihood.mean(head_outputs(self.head, thetas, features))
-        if self.seen is not None:
-            means = among_seen(means, self.seen[tasks])
-        for task in {*tasks.cpu().tolist()} & self.experts.keys():
-            expert, places = self.experts[task], tasks == task
-            answers = in_range(self.likelihood, expert.answers(features).to(means))
-            means[places] = beside(means[places], answers, expert.share)
+        if self.likelihood.classification:
+            means = self.gate.answers(means, joint, tasks)
+        if not self.experts:
+            return means
+        for task in sorted({*tasks.cpu().tolist()} & self.experts.keys()):
+            expert, places = self.experts[task], torch.nonzero(tasks == task)
+            rows = torch.arange(len(features), device=features.device)
+            if shares is not None and self.costly and expert.costly:
+                rows = torch.nonzero(shares[:, task] > 0).flatten()
+            if len(rows):
+                answers = in_range(self.likelihood, expert.answers(features[rows]).to(means))
+                means[places, rows] = beside(means[places, rows], answers, expert.share)
         return means
 
 
@@ -114,13 +148,6 @@ def beside(head: Tensor, expert: Tensor, share: float) -> Tensor:
     return expert.expand_as(head) if share == 1 else share * expert + (1 - share) * head
 
 
-def among_seen(means: Tensor, seen: Tensor) -> Tensor:
-    """Bayes' rule among the classes each task has seen; means are (tasks, n, columns)."""
-    kept = means[..., : seen.shape[1]] * seen[:, None, :].to(means)
-    kept = kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(means.dtype).tiny)
-    return torch.cat([kept, torch.zeros_like(means[..., seen.shape[1] :])], -1)
-
-
 class RoutedNetworks(Predictive):
     r"""One head for every task with any weight, and the gate between them.
 
@@ -130,7 +157,7 @@ class RoutedNetworks(Predictive):
         Parameters of the heads of the tasks with weight, shape (heads, D).
     weights
         The preference w, one number per task.
-    seen, experts
+    experts, tolerance
         As in `TaskHeads`.
     """
 
@@ -141,13 +168,13 @@ class RoutedNetworks(Predictive):
         heads: Tensor,
         gate: TaskGate,
         weights: Tensor,
-        seen: Tensor | None = None,
         credal: CredalSet | None = None,
         experts: Mapping[int, TaskExpert] | None = None,
+        tolerance: float | None = None,
     ) -> None:
         super().__init__(network, likelihood, heads.flatten(), credal)
-        self.heads, self.gate, self.seen = heads, gate, seen
-        self.task_heads = TaskHeads(network.head, likelihood, seen, experts or {})
+        self.heads, self.gate = heads, gate
+        self.task_heads = TaskHeads(network.head, likelihood, gate, experts or {}, tolerance)
         self.weights = weights.double().to(heads.device)
         self.active = torch.nonzero(self.weights > 0).flatten()
         active = self.active.cpu().tolist()
@@ -156,13 +183,16 @@ class RoutedNetworks(Predictive):
     def routing(self, features: Tensor) -> Tensor:
         """r_k(φ, w), shape (n, tasks)."""
         with torch.no_grad():
-            scores = self.gate(gate_features(features, self.gate))
-            return torch.softmax(scores + self.weights.log().to(scores), 1)
+            densities = self.gate(self._read(features))
+            return torch.softmax(densities + self.weights.log().to(densities), 1)
+
+    def _read(self, features: Tensor) -> Tensor:
+        return self.gate.read(features.flatten(1)).double()
 
     def novelty(self, features: Tensor) -> Tensor:
         """How far φ is from every task; about 1 for inputs like those learnt."""
         with torch.no_grad():
-            return self.gate.novelty(gate_features(features, self.gate))
+            return self.gate.novelty(self._read(features))
 
     def means(self, features: Tensor, thetas: Tensor | None = None) -> Tensor:
         """Σ_k r_k(φ, w) p_k(y | φ)."""
@@ -170,8 +200,8 @@ class RoutedNetworks(Predictive):
             self._refuse_experts("samples of parameters")
         rows = self.theta[None] if thetas is None else thetas
         heads = [row.reshape(len(self.active), -1) for row in rows]
-        columns = self.likelihood.columns(self.network.head.output_count(features))
-        blocks = row_blocks(features, len(self.active), columns)
+        outputs = self.network.head.output_count(features)
+        blocks = row_blocks(features, len(self.active), outputs)
         return torch.cat([self._block_means(part, heads) for part in blocks], 1)
 
     def _block_means(self, features: Tensor, models: list[Tensor]) -> Tensor:
@@ -182,8 +212,11 @@ class RoutedNetworks(Predictive):
         self, features: Tensor, models: list[Tensor]
     ) -> tuple[Tensor, Iterator[Tensor]]:
         """Return r_k, shape (n, heads), and each model's p_k, shape (heads, n, columns)."""
-        shares = self.routing(features)[:, self.active.to(features.device)]
-        return shares, (self.task_heads.answers(each, features, self.active) for each in models)
+        known, active = self.task_heads, self.active.to(features.device)
+        joint = known.joint(features)
+        shares = known.shares(self.gate.of_joint(joint), self.weights)
+        answers = (known.answers(each, features, joint, active, shares) for each in models)
+        return shares[:, active], answers
 
     def _refuse_experts(self, what: str) -> None:
         if self.has_experts:
@@ -220,9 +253,23 @@ class RoutedNetworks(Predictive):
         return self.likelihood.outputs_of(self.means(features, thetas))
 
     def extreme_means(self, features: Tensor, position: int, thetas: Tensor) -> Tensor:
-        """Average of a task's head."""
+        """Average of a task's answer."""
         tasks = torch.full((len(thetas),), position, device=thetas.device)
-        return self.task_heads.answers(thetas, features, tasks).mean(0)
+        joint = self.task_heads.joint(features)
+        return self.task_heads.answers(thetas, features, joint, tasks).mean(0)
+
+    def credal_members(self, features: Tensor, samples: int, seed: int) -> Iterator[Tensor]:
+        """Yield the answer of every task's own posterior, with densities of classes and without."""
+        known, joint = self.task_heads, self.task_heads.joint(features)
+        for position, extreme in self.extremes:
+            generator = torch.Generator().manual_seed(seed + position)
+            thetas = extreme.sample(samples, generator) if samples else extreme.mean[None]
+            tasks = torch.full((len(thetas),), position, device=thetas.device)
+            yield known.answers(thetas, features, joint, tasks).mean(0)
+            own = position not in known.experts and self.gate.head_share < 1
+            if own and self.likelihood.classification:
+                outputs = head_outputs(known.head, thetas, features)
+                yield self.likelihood.mean(outputs).mean(0)
 
     def members(self, features: Tensor) -> Members:
         """The heads, with their shares."""
@@ -239,17 +286,9 @@ class RoutedNetworks(Predictive):
         return RoutedModule(self)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return heads, weights, gate and what the tasks have seen."""
+        """Return heads, weights and gate."""
         self._refuse_experts("tensors to write as one file (save the learner)")
-        gate = {f"gate.{name}": getattr(self.gate, name) for name in GATE_TENSORS}
-        seen = {} if self.seen is None else {"seen": self.seen}
-        return {"heads": self.heads, "weights": self.weights, **gate, **seen}
-
-
-def gate_from_tensors(tensors: dict[str, Tensor], temperature: float) -> Gate:
-    """Return the gate among the tensors of a `RoutedNetworks`, and take it out of them."""
-    parts = {name: tensors.pop(name) for name in [*tensors] if name.startswith("gate.")}
-    return Gate({name.removeprefix("gate."): value for name, value in parts.items()}, temperature)
+        return {"heads": self.heads, "weights": self.weights, **self.gate.tensors()}
 
 
 class RoutedModule(nn.Module):
@@ -257,7 +296,6 @@ class RoutedModule(nn.Module):
 
     log_weights: Tensor
     active: Tensor
-    seen: Tensor | None
 
     def __init__(self, predictive: RoutedNetworks) -> None:
         super().__init__()
@@ -266,148 +304,18 @@ class RoutedModule(nn.Module):
         self.features = network.fixed_part()
         self.flat = network.is_linear
         self.heads = nn.ModuleList([network.head.module(theta) for theta in predictive.heads])
-        gate = predictive.gate
-        tensors = {name: getattr(gate, name).clone() for name in GATE_TENSORS}
-        self.gate = Gate(tensors, gate.temperature).float()
+        self.gate = copy.deepcopy(predictive.gate).float()
         self.register_buffer("log_weights", predictive.weights.log().float())
         self.register_buffer("active", predictive.active.clone())
-        self.register_buffer("seen", None if predictive.seen is None else predictive.seen.clone())
 
     def forward(self, x: Tensor) -> Any:
         """Outputs whose mean is Σ_k r_k(φ, w) p_k(y | φ)."""
         features = self.features(x)
         flat = features.flatten(1)
-        scores = self.gate(flat[:, : self.gate.columns]) + self.log_weights
-        shares = torch.softmax(scores, 1)[:, self.active]
+        joint = self.gate.joint(self.gate.read(flat))
+        shares = torch.softmax(self.gate.of_joint(joint) + self.log_weights, 1)[:, self.active]
         inputs = flat if self.flat else features
         means = torch.stack([self.likelihood.mean(head(inputs).flatten(1)) for head in self.heads])
-        if self.seen is not None:
-            means = among_seen(means, self.seen[self.active])
+        if self.likelihood.classification:
+            means = self.gate.answers(means, joint, self.active)
         return self.likelihood.outputs_of(mixed(shares, means))
-
-
-class RoutedAnswers(Answers):
-    """Answers of routed models whose heads are the same for all preferences.
-
-    Parameters
-    ----------
-    heads
-        Parameters of all tasks' heads, shape (tasks, D).
-    posteriors
-        Means of the tasks' own posteriors, which answer at the vertices.
-    """
-
-    def __init__(
-        self,
-        task_heads: TaskHeads | None,
-        gate: TaskGate,
-        heads: Tensor,
-        posteriors: Tensor,
-        features: Tensor,
-        columns: int,
-    ) -> None:
-        super().__init__(features, columns)
-        self._task_heads, self._gate = task_heads, gate
-        self._heads, self._posteriors = heads, posteriors
-
-    @cached_property
-    def densities(self) -> Tensor:
-        """Log e_k(φ) up to a term that all tasks share, of shape (rows, tasks)."""
-        with torch.no_grad():
-            densities: Tensor = self._gate(gate_features(self.features, self._gate))
-        return densities
-
-    def _of_tasks(self, thetas: Tensor, features: Tensor) -> Tensor:
-        tasks = torch.arange(len(thetas), device=thetas.device)
-        assert self._task_heads is not None
-        return self._task_heads.answers(thetas, features, tasks)
-
-    @cached_property
-    def of_tasks(self) -> Tensor:
-        """p_k(y | φ) of every task's head, of shape (tasks, rows, columns)."""
-        return self._of_tasks(self._heads, self.features)
-
-    @cached_property
-    def _at_vertices(self) -> Tensor:
-        return self._of_tasks(self._posteriors, self.features)
-
-    @cached_property
-    def _factors(self) -> tuple[Tensor, Tensor, int]:
-        """(e ∘ p)ᵀ and eᵀ in single precision, and how often a row's e is repeated.
-
-        Of few columns each has a denominator of its own, since dividing number by number is far
-        faster than dividing pairs; of many, a row's is shared.
-        """
-        shifted = torch.exp(self.densities - self.densities.amax(1, keepdim=True)).T
-        weighted = (shifted[:, :, None] * self.of_tasks).flatten(1).float()
-        repeated = self.columns if self.columns <= _FEW_COLUMNS else 1
-        return weighted, shifted.float().repeat_interleave(repeated, 1), repeated
-
-    def crossed(self, preferences: Tensor) -> Tensor:
-        """(W (e ∘ p)ᵀ) / (W eᵀ)."""
-        numerator, denominator, repeated = self._factors
-        users = preferences.to(numerator.device)
-        result = _room_for(len(users), self.rows * self.columns, numerator.device)
-        weights = users.to(numerator)
-        # The largest e of a row is 1, so no denominator is below a user's smallest weight.
-        doubtful = bool(len(users)) and float(weights.min()) < _SMALLEST_SHARE
-        step = max(1, _CACHED_NUMBERS // max(1, self.rows * self.columns))
-        room = denominator.new_empty(min(step, len(users)), denominator.shape[1])
-        for begin in range(0, len(users), step):
-            part = weights[begin : begin + step]
-            answer = result[begin : begin + step]
-            shares = room[: len(part)]
-            torch.mm(part, numerator, out=answer)
-            torch.mm(part, denominator, out=shares)
-            divided = answer.view(len(part), shares.shape[1], self.columns // repeated)
-            divided.div_(shares[:, :, None])
-            if doubtful and shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
-                self._mend(users[begin : begin + step], shares[:, ::repeated], answer)
-        answers = result.view(len(users), self.rows, self.columns)
-        vertex = (users > 0).sum(1) == 1
-        if bool(vertex.any()):
-            answers[vertex] = self._at_vertices.float()[users[vertex].argmax(1)]
-        return answers
-
-    def _mend(self, users: Tensor, shares: Tensor, answer: Tensor) -> None:
-        """Answer again, with a softmax, where a user's tasks are all far from a row's own."""
-        user, row = torch.nonzero(shares < _SMALLEST_SHARE, as_tuple=True)
-        routing = torch.softmax(self.densities[row] + users[user].to(self.densities).log(), 1)
-        exact = mixed(routing, self.of_tasks[:, row])
-        answer.view(len(users), self.rows, self.columns)[user, row] = exact.float()
-
-    def paired(self, preferences: Tensor) -> Tensor:
-        """Σ_k r_k(φ, w) p_k(y | φ), with each row's own w."""
-        weights = preferences.to(self.features.device)
-        shares = torch.softmax(self.densities + weights.to(self.densities).log(), 1)
-        found = []
-        begin = 0
-        for part in row_blocks(self.features, len(self._heads), self.columns):
-            answers = self._of_tasks(self._heads, part).double()
-            found.append(mixed(shares[begin : begin + len(part)], answers))
-            begin += len(part)
-        result = torch.cat(found)
-        alone = torch.nonzero((weights > 0).sum(1) == 1).flatten()
-        if len(alone):
-            own = self._of_tasks(self._posteriors, self.features[alone]).double()
-            result[alone] = own[weights[alone].argmax(1), torch.arange(len(alone))]
-        return result
-
-
-class GatedPredictives(Predictives):
-    """Predictives of rules that have one head per task behind a gate."""
-
-    @abstractmethod
-    def task_answers(self, features: Tensor) -> RoutedAnswers:
-        """Return densities and answers of all tasks, whatever the preference."""
-
-
-def _room_for(users: int, numbers: int, device: torch.device) -> Tensor:
-    """Return a tensor that is not filled yet.
-
-    Where it can, numpy asks for large arrays in huge pages, which torch does not. Touching the
-    memory of millions of answers for the first time page by page takes as long as the products.
-    """
-    if device.type != "cpu":
-        return torch.empty(users, numbers, device=device)
-    return torch.from_numpy(np.empty((users, numbers), dtype=np.float32))

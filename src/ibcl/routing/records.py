@@ -1,4 +1,4 @@
-r"""What a gate keeps of a task: its classes' Gaussians on two feature maps (`ibcl.routing.maps`).
+r"""What a gate keeps of a task: its classes' Gaussians on the two maps of `ibcl.routing.densities`.
 
 Of every class the count, the means of φ̂ and of h, and the scatter of φ̂; of the task the scatter of
 h within its classes. Nothing of it depends on any other task: forgetting a task drops its record,
@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ibcl.routing.maps import fourier, fourier_frequencies, fourier_width, polar
+from ibcl.routing.densities import fourier, fourier_frequencies, fourier_width, polar
 from ibcl.routing.scatters import MANY, Scatters, scatter_of_matrices, scatter_of_rows
 
 # Samples of a task whose Fourier features are computed.

@@ -23,11 +23,8 @@ from ibcl.networks import FlatNetwork
 from ibcl.predictive import Predictive, SingleNetwork
 from ibcl.preference import Preference
 from ibcl.routing import (
-    RoutedExperts,
     RoutedNetworks,
     TaskGate,
-    are_experts,
-    experts_from_tensors,
     gate_from_tensors,
 )
 from ibcl.store.description import (
@@ -137,7 +134,7 @@ def model_bytes(model: ModelFile) -> bytes:
         raise ValueError(f"Only a model can be saved as one, not {type(model).__name__}.")
     predictive, known = model.predictive, model.provenance
     # A subclass may answer otherwise than its tensors say.
-    if type(predictive) not in (SingleNetwork, RoutedNetworks, RoutedExperts):
+    if type(predictive) not in (SingleNetwork, RoutedNetworks):
         raise StoreError(
             f"Models of the pooling rule {known['pooling']!r} cannot be saved as files, which hold "
             "one network, or heads behind a gate; save their knowledge base instead."
@@ -287,26 +284,11 @@ def _routed(
 ) -> RoutedNetworks:
     fixed = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FIXED)}
     restore_frozen(flat, {name.removeprefix(_FIXED): value for name, value in fixed.items()})
-    if are_experts(tensors):
-        return _experts(flat, likelihood, tensors, tasks)
     gate = gate_from_tensors(tensors, temperature)
-    seen = tensors.pop("seen", None)
-    heads, weights = _heads(flat, tensors, gate, tasks)
-    if seen is not None and (seen.ndim != 2 or len(seen) != tasks or seen.dtype != torch.bool):
-        raise ValueError("what its tasks have seen does not fit")
-    if flat.columns not in (None, gate.means.shape[1]):
-        raise ValueError("its gate needs other features")
-    return RoutedNetworks(flat, likelihood, heads, gate, weights, seen)
-
-
-def _experts(
-    flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor], tasks: int
-) -> RoutedExperts:
-    gate, share = experts_from_tensors(tensors)
     heads, weights = _heads(flat, tensors, gate, tasks)
     if flat.columns not in (None, gate.columns):
         raise ValueError("its gate needs other features")
-    return RoutedExperts(flat, likelihood, heads, gate, weights, share)
+    return RoutedNetworks(flat, likelihood, heads, gate, weights)
 
 
 def _heads(
