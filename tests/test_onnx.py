@@ -179,3 +179,9 @@ def test_the_command_line_writes_one(tmp_path):
     words = ["generate", str(tmp_path / "base"), "--preference", "a=0.2,b=0.3,c=0.5"]
     assert CliRunner().invoke(app, [*words, "--output", str(path)]).exit_code == 0
     assert_same(path, X.numpy(), learner.model(INNER).predict_proba(X))
+
+
+def test_a_file_of_another_kind_is_not_written_under_its_name(tmp_path):
+    with pytest.raises(ValueError, match=r"ONNX files are made by export\(\)"):
+        taught("binary", "evidence").model(VERTEX).save(tmp_path / "model.ONNX")
+    assert not list(tmp_path.iterdir())

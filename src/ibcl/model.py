@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,8 @@ class Model:
 
     def save(self, path: str | PathLike[str], overwrite: bool = True) -> None:
         """Save the mean model as one safetensors file, for `ibcl.load_model` and other tools."""
+        if fspath(path).lower().endswith(".onnx"):
+            raise ValueError(f"ONNX files are made by export(); {path} would be of safetensors.")
         store.save_model(self.file(), path, overwrite)
 
     def export(

@@ -11,6 +11,7 @@ import pytest
 from weather_tables import weather
 
 import ibcl as library
+from ibcl.cli.tables import read_blocks
 from ibcl.serve.rows import RowEncoder, rows_frame
 
 LEARN = ("--label", "verdict", "--network", "linear")
@@ -124,6 +125,20 @@ def test_lists_and_records_are_left_out_of_parquet_files(succeed, refuse):
     assert "'tags' holds" in refuse("learn", "k", "t.parquet", *LEARN, "--features", "a,tags")
     for label in ("tags", "place", "raw"):
         assert "Something went wrong" not in refuse("learn", "k", "t.parquet", "--label", label)
+
+
+def test_numbers_that_are_categories_stay_so_in_parquet_files(succeed):
+    frame = weather("sun")
+    frame["code"] = pd.Categorical([None, *(k % 3 for k in range(1, len(frame)))])
+    frame["truth"] = pd.Categorical([k % 2 == 0 for k in range(len(frame))])
+    frame.to_parquet("t.parquet")
+    succeed("learn", "kb", "t.parquet", *LEARN)
+    estimator = library.IBCLClassifier().fit(frame.drop(columns="verdict"), frame["verdict"])
+    learner = library.load("kb")
+    assert "code=2" in learner.encoder.input_names
+    assert learner.encoder == estimator.schema_
+    (block, *_) = read_blocks(Path("t.parquet"), rows=7)
+    assert block["code"].dtype == "category"
 
 
 def test_dates_are_learnt_alike_from_files_and_frames(succeed):
@@ -249,9 +264,13 @@ def test_what_is_left_out_or_read_as_text_is_said_with_its_reason(ibcl):
     frame = weather("sun")
     frame["price"] = [f"{k % 4},5" for k in range(len(frame))]
     frame["number"] = [f"N{k}" for k in range(len(frame))]
+    frame["rooms"] = ["?" if k == 9 else str(k % 5) for k in range(len(frame))]
+    frame["code"] = ["-" if k == 9 else str(k) for k in range(len(frame))]
     frame.to_csv("t.csv", index=False)
     said = ibcl("learn", "kb", "t.csv", *LEARN).stdout
-    assert f"Columns not used: number ({len(frame)} different texts such as 'N0')." in said
+    assert f"code ({len(frame)} different texts such as '-', most of them numbers)." in said
+    assert "Column 'rooms' is learnt as categories, since it holds texts such as '?'" in said
+    assert f"Columns not used: number ({len(frame)} different texts such as 'N0'), code" in said
     assert "Column 'price' is learnt as categories, since it holds texts such as '0,5'" in said
 
 

@@ -24,6 +24,10 @@ def written(tmp_path):
     "text",
     [
         "a,b\n1,2\n3,4\n",
+        "a|b\n1|2\n3|4\n",
+        "sep=;\na;b\n1;2\n3;4\n",
+        "\ufeffsep=,\r\na,b\r\n1,2\r\n3,4\r\n",
+        "\nsep=\t\na\tb\n1\t2\t\n3\t4\n",
         "a,b\n1,2,\n3,4,\n",
         "\n\na,b\n1,2\n\n3,4",
         "\ufeffa,b\r\n1,2\r\n3,4\r\n",

@@ -461,3 +461,13 @@ def test_the_default_head_is_as_wide_as_asked_where_it_has_one_output(outputs, w
     head = make_head("random_features", 9, outputs, width=2000)
     assert head.specification["width"] == width
     assert head.specification["skip"] is True
+
+
+def test_schemas_are_equal_whatever_they_were_used_for():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 5.0], "c": ["p", "q"]})
+    used, other = Schema.fit(frame, [0, 1]), Schema.fit(frame, [0, 1])
+    used.inputs(frame)
+    assert used == other
+    other.inputs(frame)
+    assert used == other
+    assert used != Schema.fit(frame, [0, 2])

@@ -234,7 +234,7 @@ def learn(
         lines.append(f"Columns not used: {', '.join(said)}.")
     lines += [
         f"Column {name!r} is learnt as categories, since it holds texts such as {text!r}; write "
-        "them as 1234.5 if they are meant as numbers."
+        "them as 1234.5 if they are meant as numbers, and leave cells empty where there is none."
         for name, text in as_texts.items()
     ]
     emit(result, as_json, *lines)

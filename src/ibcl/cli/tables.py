@@ -29,7 +29,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> pd.DataFrame:
     _check_readable(path)
     with _sentence_about(path):
         csv = path.suffix.lower() == ".csv"
-        frame = read_csv(path, texts) if csv else _with_index(pd.read_parquet(path))
+        frame = read_csv(path, texts) if csv else _read_parquet(path)
     return _checked(frame, path)
 
 
@@ -61,7 +61,29 @@ def _open_blocks(
     from pyarrow.parquet import ParquetFile
 
     file = opened.enter_context(ParquetFile(path))
-    return (_with_index(batch.to_pandas()) for batch in file.iter_batches(batch_size=rows))
+    categories = _categories(file)
+    return (
+        _with_index(_categorical(batch.to_pandas(), categories))
+        for batch in file.iter_batches(batch_size=rows)
+    )
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:
+        categories = _categories(file)
+    return _with_index(_categorical(pd.read_parquet(path), categories))
+
+
+def _categories(file: Any) -> list[str]:
+    """Name the columns that pandas wrote as categories; Parquet itself forgets it of numbers."""
+    written = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
+    return [str(column["name"]) for column in written if column["pandas_type"] == "categorical"]
+
+
+def _categorical(frame: pd.DataFrame, categories: list[str]) -> pd.DataFrame:
+    return frame.astype({name: "category" for name in categories if name in frame})
 
 
 def _with_index(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,17 +9,49 @@
 (6,)
 """
 
-from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, PolicyProgress
-from ibcl.rl.bayesian_quadrature import BayesianQuadrature
-from ibcl.rl.clipped_surrogate import ClippedSurrogate
-from ibcl.rl.conditioned import PreferenceConditioned
-from ibcl.rl.environments import Environment, Step, make
-from ibcl.rl.family import Anchor
-from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
-from ibcl.rl.joint_surrogate import JointSurrogate
-from ibcl.rl.policies import Normaliser, Policy
-from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
-from ibcl.rl.twin_delayed import TwinDelayed
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ibcl.rl.bayesian_policy_gradient import BayesianPolicyGradient, PolicyProgress
+    from ibcl.rl.bayesian_quadrature import BayesianQuadrature
+    from ibcl.rl.clipped_surrogate import ClippedSurrogate
+    from ibcl.rl.conditioned import PreferenceConditioned
+    from ibcl.rl.environments import Environment, Step, make
+    from ibcl.rl.family import Anchor
+    from ibcl.rl.ibcrl import IBCRL, PreferredPolicy
+    from ibcl.rl.joint_surrogate import JointSurrogate
+    from ibcl.rl.policies import Normaliser, Policy
+    from ibcl.rl.symmetry import Reflection, Rotation, SignedPermutation
+    from ibcl.rl.twin_delayed import TwinDelayed
+else:
+    # The package itself is a name of the library, also where the extra is not installed.
+    _HOMES = {
+        "BayesianPolicyGradient": "bayesian_policy_gradient",
+        "PolicyProgress": "bayesian_policy_gradient",
+        "BayesianQuadrature": "bayesian_quadrature",
+        "ClippedSurrogate": "clipped_surrogate",
+        "PreferenceConditioned": "conditioned",
+        "Environment": "environments",
+        "Step": "environments",
+        "make": "environments",
+        "Anchor": "family",
+        "IBCRL": "ibcrl",
+        "PreferredPolicy": "ibcrl",
+        "JointSurrogate": "joint_surrogate",
+        "Normaliser": "policies",
+        "Policy": "policies",
+        "Reflection": "symmetry",
+        "Rotation": "symmetry",
+        "SignedPermutation": "symmetry",
+        "TwinDelayed": "twin_delayed",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name in _HOMES:
+            return getattr(import_module(f"ibcl.rl.{_HOMES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "IBCRL",

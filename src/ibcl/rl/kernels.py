@@ -14,9 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+try:
+    import numba
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise ImportError("Policies are run by numba: pip install 'ibcl[rl]'.") from error
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Single = NDArray[np.float32]

@@ -24,7 +24,13 @@ else:
 
     def __getattr__(name: str) -> object:
         if name in _HOMES:
-            return getattr(import_module(f"ibcl.serve.{_HOMES[name]}"), name)
+            try:
+                return getattr(import_module(f"ibcl.serve.{_HOMES[name]}"), name)
+            except ModuleNotFoundError as error:
+                raise ImportError(
+                    f"The service and its client need the package {error.name!r}: pip install "
+                    "'ibcl[serve]'."
+                ) from error
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -302,7 +302,8 @@ def _features(table: Any) -> list[str] | None:
     for name, text in numbers_as_texts(table, used).items():
         warnings.warn(
             f"Column {name!r} is learnt as categories, since it holds texts such as {text!r}; "
-            "write them as Python does (1234.5) if they are meant as numbers.",
+            "write them as Python does (1234.5) if they are meant as numbers, and leave cells "
+            "empty where there is none.",
             stacklevel=5,
         )
     return used or None

@@ -1,16 +1,18 @@
 """CSV files, whole or block by block, read without guessing.
 
 A file has names in its first line that is not empty, and one row per line after it. Cells are
-delimited by commas; where the first line has none, by the semicolons or tabs that it has. Every row
-has as many cells as there are names; further cells must be empty, as where all lines end in a
-delimiter. What a column is, is decided for the column as a whole: whole numbers, numbers or truth
-values where every cell is one, empty, or a word for a missing number beside them; texts otherwise,
-exactly as they are written. The empty cell is missing.
+delimited by commas; where the first line has none, by the semicolons, tabs or bars that it has; a
+line ``sep=;`` before the names, as spreadsheets write it, says so itself. Every row has as many
+cells as there are names; further cells must be empty, as where all lines end in a delimiter. What a
+column is, is decided for the column as a whole: whole numbers, numbers or truth values where every
+cell is one, empty, or a word for a missing number beside them; texts otherwise, exactly as they are
+written. The empty cell is missing.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +25,9 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 from ibcl.tabular.values import MISSING_WORDS, TRUTH_WORDS, distinct, number_in
 
 BLOCK_ROWS = 65_536
+DELIMITERS = ";\t|"
+"""What delimits cells where there is no comma."""
+_SEPARATOR = re.compile(rf"sep=([,{DELIMITERS}])")
 
 Kind = Literal["numbers", "booleans", "words", "nothing", "texts"]
 """What cells are; ``words`` are such as NA and inf, which mean something else beside numbers or
@@ -215,8 +220,12 @@ def _checked_shape(path: Path) -> _Shape:
     """Read the names and see that every row has a cell for each, and nothing beyond them."""
     delimiter = ","
     lines, header = _header(path, delimiter)
-    others = [mark for mark in ";\t" if len(header) == 1 and mark in header[0]]
-    if others:
+    said = _SEPARATOR.fullmatch(",".join(header))
+    others = [mark for mark in DELIMITERS if len(header) == 1 and mark in header[0]]
+    if said:
+        delimiter = said[1]
+        lines, header = _header(path, delimiter, lines)
+    elif others:
         delimiter = max(others, key=header[0].count)
         lines, header = _header(path, delimiter)
     shape = _Shape(_names(header), lines, len(header), delimiter)
@@ -227,11 +236,15 @@ def _checked_shape(path: Path) -> _Shape:
     return shape._replace(cells=most)
 
 
-def _header(path: Path, delimiter: str) -> tuple[int, list[str]]:
+def _header(path: Path, delimiter: str, skipped: int = 0) -> tuple[int, list[str]]:
     """Return the cells of the first line that is not empty, and how many lines end there."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, strict=True, delimiter=delimiter)
-        found = ((lines, cells) for lines, cells in enumerate(reader, start=1) if _filled(cells))
+        found = (
+            (lines, cells)
+            for lines, cells in enumerate(reader, start=1)
+            if lines > skipped and _filled(cells)
+        )
         return next(found, (0, []))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -492,8 +493,12 @@ class InputKey(NamedTuple):
     part: str
 
 
-class _Parts(NamedTuple):
-    """Where numbers, their indicators, categories and dates are; the statistics as arrays."""
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Where numbers, their indicators, categories and dates are; the statistics as arrays.
+
+    Compared by identity, since schemas are equal whatever was computed from them meanwhile.
+    """
 
     numeric: list[int]
     indicators: list[int]

@@ -56,30 +56,40 @@ def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
 
 
 def numbers_as_texts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """Find columns of texts that look like numbers in another notation than that of programs.
+    """Find columns of texts of which most look like numbers.
 
-    Decimal commas, thousands apart, percent signs and currencies: such a column is one of
+    Numbers in another notation than that of programs (decimal commas, thousands apart, percent
+    signs, currencies), or a few words between numbers, such as "?": such a column is one of
     categories, and whoever meant numbers is to be told.
 
     Returns
     -------
-    One of the texts, by the name of the column.
+    One of the texts that is no number, by the name of the column.
 
     Examples
     --------
-    >>> numbers_as_texts(pd.DataFrame({"a": ["1,5", "2"], "b": ["x", "1,5"]}), ["a", "b"])
-    {'a': '1,5'}
+    >>> frame = pd.DataFrame({"a": ["1,5", "2", "3"], "b": ["x", "1,5", "y"], "c": ["1", "2", "?"]})
+    >>> numbers_as_texts(frame, ["a", "b", "c"])
+    {'a': '1,5', 'c': '?'}
     """
     found = {}
     for name in names:
-        column = frame[name]
-        if content(column) != "texts":
+        if content(frame[name]) != "texts" or isinstance(frame[name].dtype, pd.CategoricalDtype):
             continue
-        texts = [value for value in distinct(column).values if isinstance(value, str) and value]
-        odd = [text for text in texts if number_in(text) is None]
-        if odd and all(_NUMBER.fullmatch(text.strip()) for text in texts):
-            found[name] = odd[0]
+        odd = _odd_among_numbers(distinct(frame[name]).values)
+        if odd is not None:
+            found[name] = odd
     return found
+
+
+def _odd_among_numbers(values: Sequence[Any]) -> str | None:
+    """Return a text that is no number among values of which most look like numbers."""
+    given = [value for value in values if not is_empty(value)]
+    odd = [value for value in given if isinstance(value, str) and number_in(value) is None]
+    others = [text for text in odd if not _NUMBER.fullmatch(text.strip())]
+    if not odd or 2 * len(others) >= len(given):
+        return None
+    return (others or odd)[0]
 
 
 # Digits with a decimal point or comma, or in groups of three, and signs before or behind them.
@@ -104,7 +114,9 @@ def _reason_against(name: str, column: pd.Series[Any]) -> str | None:
     texts = [value for value in found.values if not is_empty(value)]
     count = int((found.codes >= 0).sum())
     if len(texts) > MOST_CATEGORIES or (len(texts) > MANY_TEXTS and len(texts) > count / 2):
-        return f"{len(texts):,} different texts such as {short(texts[0])}"
+        odd = _odd_among_numbers(texts)
+        such = f"{short(texts[0])}" if odd is None else f"{short(odd)}, most of them numbers"
+        return f"{len(texts):,} different texts such as {such}"
     if any(isinstance(text, str) and len(text) > LARGEST_TEXT for text in texts):
         return f"texts of more than {LARGEST_TEXT:,} characters"
     return None
