@@ -132,6 +132,58 @@ def test_where_a_base_cannot_grow_new_classes_are_refused_and_new_categories_sai
         known.learn(second, ["no", "yes"] * 40, task="second")
 
 
+def trees() -> dict[str, Any]:
+    tree = pytest.importorskip("sklearn.tree")
+    pytest.importorskip("skops")
+    return {"expert": tree.DecisionTreeClassifier(random_state=0)}
+
+
+@pytest.mark.parametrize("rows", ["kept", "scores"])
+@pytest.mark.parametrize("expert", [True, False])
+@pytest.mark.parametrize("head", ["linear", "random_features"])
+def test_experts_and_calibrations_grow(expert, rows, head, tmp_path):
+    first, second = table(["Oslo", "Rome"], seed=0), table(TOWNS, seed=1, rows=200)
+    given = {"calibration": 0.25, "calibration_rows": rows}
+    known = learner(
+        first, labels(first, ["no", "yes"]), head, **(trees if expert else dict)(**given)
+    )
+    before, alone = known.model("first"), first.iloc[:20]
+    answered, sets = before.predict_proba(alone), before.predict_set(alone, alpha=0.2)
+    towns = dict(zip(TOWNS, ["never", "always", "no", "yes"], strict=True))
+    y = [towns[town] for town in second.town]
+    known.learn(second, y, task="second")
+    known.save(tmp_path / "base")
+    for found in (known, ibcl.load(tmp_path / "base")):
+        after = found.model("first")
+        assert np.allclose(after.predict_proba(alone)[:, :2], answered, atol=1e-6)
+        assert (after.predict_proba(alone)[:, 2:] == 0).all()
+        assert np.array_equal(after.predict_set(alone, alpha=0.2)[:, :2], sets)
+        assert (found.model("second").predict(second) == y).mean() > 0.95
+        assert found.model("second").predict_set(second, alpha=0.2).any(1).mean() > 0.7
+
+
+def test_an_expert_grows_more_than_once():
+    known = learner(table(TOWNS[:1], seed=0), ["no", "yes"] * 40, "linear", **trees())
+    frame = table(TOWNS[:1], seed=0)
+    expected = known.model("first").predict_proba(frame)
+    for number in (2, 3, 4):
+        later = table(TOWNS[:number], seed=number)
+        known.learn(later, labels(later, ["no", "yes", "perhaps", "never"]), task=f"{number}")
+    found = known.model("first").predict_proba(frame)
+    assert np.allclose(found[:, [known.encoder.classes.index(c) for c in ("no", "yes")]], expected)
+
+
+def test_calibration_scores_of_another_function_are_not_signed_anew():
+    first, second = table(["Oslo", "Rome"], seed=0), table(TOWNS, seed=1)
+    y = labels(first, ["no", "yes"])
+    known = learner(first, y, calibration=20, calibration_rows="scores")
+    known.extend(first, y, task="first")
+    known.state.knowledge.parts[0]["calibration"].fingerprint[0] += 1
+    known.learn(second, labels(second, ["no", "yes", "perhaps"]), task="second")
+    with pytest.raises(ValueError, match="has changed since its calibration scores were taken"):
+        known.model("first").predict_set(first, alpha=0.2)
+
+
 def test_the_command_line_says_what_is_new(tmp_path):
     first, second = table(["Oslo", "Rome"], seed=0), table(TOWNS, seed=1)
     for name, frame, y in (

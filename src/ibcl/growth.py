@@ -6,6 +6,9 @@ nor densities of earlier tasks change, and their posteriors are embedded exactly
 what is new are as the prior has them (`ibcl.gaussians.embedding`). The third class makes two
 outputs of one logit, each class against the other, with the same answers.
 
+Experts read the inputs they have learnt and give classes they never saw nothing. Rows kept to
+calibrate with are zero at all other inputs; scores stay, as their function has not changed.
+
 A base grows where tasks are independent and routed, with heads linear in their parameters.
 Elsewhere new categories have no say, with a warning, and new classes are refused.
 """
@@ -19,15 +22,19 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ibcl.conformal import Calibration
 from ibcl.encoding import Encoder
+from ibcl.experts import ExpertPart
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.gaussians.embedding import against_each_other, embedded, embedded_blocks
 from ibcl.inference import DenseVI, OneVsRestVI
+from ibcl.knowledge import Part
 from ibcl.likelihoods import Bernoulli, OneVsRest
 from ibcl.networks import FlatNetwork, build
 from ibcl.pooling import RoutedEvidence
 from ibcl.routing import ClassDensities
 from ibcl.state import State
+from ibcl.task_scores import TaskScore
 
 
 @runtime_checkable
@@ -58,15 +65,22 @@ def grown_for(state: State, x: Any, y: Any) -> State:
 def _can_grow(state: State) -> bool:
     specification = state.network.specification or {}
     skips = specification.get("kind") == "linear" or specification.get("skip", False)
-    kept = {kind for parts in state.knowledge.parts for kind in parts}
+    kept = [part for parts in state.knowledge.parts for part in parts.values()]
     return (
         state.knowledge.independent
         and isinstance(state.rule, RoutedEvidence)
         and isinstance(state.inference, DenseVI)
         and skips
-        and kept <= {ClassDensities.kind}
+        and all(_part_grows(part) for part in kept)
         and state.settings.task_incremental is None
         and all(_plain(prior) for prior in state.knowledge.priors)
+    )
+
+
+def _part_grows(part: Part) -> bool:
+    """Whether what a task keeps can be embedded in a larger space."""
+    return isinstance(part, ClassDensities | Calibration) or (
+        isinstance(part, ExpertPart) and part.grows
     )
 
 
@@ -114,9 +128,38 @@ def grown(state: State, encoder: Encoder, positions: Tensor) -> State:
         inference: Any = settled.inference
         values = {each.name: getattr(inference, each.name) for each in fields(inference)}
         settled = replace(settled, likelihood=OneVsRest(), inference=OneVsRestVI(**values))
-    return replace(
+    larger = replace(
         state, network=network, knowledge=knowledge, given=given, settled=settled, encoder=encoder
     )
+    knowledge.parts = tuple(
+        {kind: _embedded_part(part, embedding, classes) for kind, part in parts.items()}
+        for parts in knowledge.parts
+    )
+    _take_scores_over(state, larger)
+    return larger
+
+
+def _embedded_part(part: Part, embedding: _Embedding, classes: int) -> Part:
+    """Return what a task keeps, among the features of a larger network and so many classes."""
+    if isinstance(part, ExpertPart):
+        return part.grown(embedding.places, max(2, classes) if classes else None)
+    if isinstance(part, Calibration) and part.rows == "kept":
+        return part.grown(embedding.width, embedding.places[:-1])
+    return part
+
+
+def _take_scores_over(before: State, larger: State) -> None:
+    """Sign calibration scores anew, where they are of the function that they were taken of."""
+    parts = []
+    for task, kept in zip(larger.tasks, larger.knowledge.parts, strict=True):
+        known = kept.get(Calibration.kind)
+        if isinstance(known, Calibration) and known.rows == "scores":
+            signed = bytes(known.tensors()["fingerprint"].tolist())
+            if TaskScore(before.only(task)).fingerprint == signed:
+                again = TaskScore(larger.only(task)).fingerprint
+                kept = {**kept, Calibration.kind: known.rescored(again)}
+        parts.append(kept)
+    larger.knowledge.parts = tuple(parts)
 
 
 def _widened(prior: Gaussian, dimension: int) -> DiagonalGaussian:
@@ -135,7 +178,7 @@ class _Embedding:
         before, self.after = old.linear_head(), new.linear_head().positions
         self.sources = before.positions
         count, fewer = len(positions), before.layer.in_features
-        more = self.after.shape[1] - 1
+        self.width = more = self.after.shape[1] - 1
         # Inputs, the random features behind them, and the bias.
         behind = torch.arange(fewer - count) + more - (fewer - count)
         self.places = torch.cat([positions.long(), behind, torch.tensor([more])])

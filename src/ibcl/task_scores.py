@@ -67,8 +67,9 @@ class TaskScore:
         record = parts.get(ClassDensities.kind)
         if not isinstance(record, ClassDensities):
             return np.zeros(len(features))
-        rows = self.state.network.head.features(features)
-        return log_background_share(record, rows.flatten(1)).numpy()
+        network = self.state.network
+        rows, reads = network.head.features(features).flatten(1), network.known_columns
+        return log_background_share(record, rows if reads is None else rows[:, reads]).numpy()
 
     def of_classes(self, features: Tensor) -> Numbers:
         """s_k of every class, shape (n, classes)."""

@@ -11,7 +11,7 @@ Neither may have been learnt from. Both belong to their task and go with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import ClassVar, Literal
 
@@ -174,6 +174,27 @@ class Calibration:
     def rows(self) -> CalibrationRows:
         """What is kept."""
         return "kept" if self.scores is None else "scores"
+
+    def grown(self, width: int, positions: Tensor) -> Calibration:
+        """Return rows kept among more features, which were zero when they were taken.
+
+        Parameters
+        ----------
+        width
+            How many features there are now.
+        positions
+            Where those of the rows are among them.
+        """
+        if self.features is None:
+            raise ValueError("Calibration scores have no features.")
+        features = self.features.new_zeros(len(self.features), width)
+        features[:, positions] = self.features
+        return replace(self, features=features)
+
+    def rescored(self, fingerprint: bytes) -> Calibration:
+        """Return the same scores of a function that is the same by another fingerprint."""
+        known = torch.tensor(list(fingerprint), dtype=torch.uint8)
+        return replace(self, fingerprint=known)
 
     def __add__(self, other: Calibration) -> Calibration:
         """Unite the samples of two batches of one task."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from torch import Tensor
+from torch.nn import functional
 
 from ibcl.experts.expert import Fitted, expert_of
 from ibcl.experts.folding import folded
@@ -23,19 +24,23 @@ class ExpertPart:
     Parameters
     ----------
     columns
-        How many of the first columns of φ it reads; None for all.
+        How many of the first columns of φ it reads, or which, where the knowledge base has grown
+        since; None for all.
     share
         λ of `ibcl.experts.share`: how much of the task's answer is the expert's; 1 is all of it.
     groups
         Which of these columns it reads as one column of categories, as (begin, end).
+    classes
+        Of an answer, where there are more than the expert knows of; it gives the others nothing.
     """
 
     kind: ClassVar[str] = "expert"
 
     fitted: Fitted
-    columns: int | None
+    columns: int | tuple[int, ...] | None
     share: float = 1.0
     groups: tuple[tuple[int, int], ...] = ()
+    classes: int | None = None
 
     @property
     def costly(self) -> bool:
@@ -44,7 +49,31 @@ class ExpertPart:
 
     def answers(self, features: Tensor) -> Tensor:
         """p_k(y | φ), shape (n, columns of an answer)."""
-        return self.fitted.answers(folded(features.flatten(1)[:, : self.columns], self.groups))
+        flat = features.flatten(1)
+        read = isinstance(self.columns, tuple)
+        own = flat[:, self.columns] if read else flat[:, : self.columns]
+        found = self.fitted.answers(folded(own, self.groups))
+        more = 0 if self.classes is None else self.classes - found.shape[1]
+        return functional.pad(found, (0, more)) if more else found
+
+    @property
+    def grows(self) -> bool:
+        """Whether it can answer where there are more inputs and classes than it has seen."""
+        return self.columns is not None
+
+    def grown(self, positions: Tensor, classes: int | None) -> ExpertPart:
+        """Return it as it answers among more inputs and classes.
+
+        Parameters
+        ----------
+        positions
+            Where the inputs are among the features of the larger network.
+        classes
+            How many there are now; None for values.
+        """
+        read = range(self.columns) if isinstance(self.columns, int) else self.columns or ()
+        places = tuple(int(positions[place]) for place in read)
+        return replace(self, columns=places, classes=classes)
 
     def on(self, network: FlatNetwork) -> ExpertPart:
         """Return it ready to answer behind a learner's network."""
@@ -64,6 +93,8 @@ class ExpertPart:
         }
         if self.groups:
             known["groups"] = self.groups
+        if self.classes is not None:
+            known["classes"] = self.classes
         return json.dumps(known, sort_keys=True).encode() + b"\n" + self.fitted.encode()
 
     @classmethod
@@ -74,16 +105,25 @@ class ExpertPart:
             known = json.loads(head)
             name, columns, share = known["expert"], known["columns"], known.get("share", 1.0)
             groups = tuple((int(begin), int(end)) for begin, end in known.get("groups", ()))
+            classes = known.get("classes")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError("this is no expert of a task") from None
-        whole = columns is None or (isinstance(columns, int) and columns > 0)
-        if not isinstance(name, str) or not whole:
+        if isinstance(columns, list) and columns and all(_is_number(each, 0) for each in columns):
+            columns = tuple(columns)
+        elif columns is not None and not _is_number(columns, 1):
+            raise ValueError("this is no expert of a task")
+        if not isinstance(name, str) or not (classes is None or _is_number(classes, 1)):
             raise ValueError("this is no expert of a task")
         if not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError("the share of a task's expert must be above 0 and at most 1")
-        if any(not 0 <= begin < end <= (columns or 0) for begin, end in groups):
+        own = len(columns) if isinstance(columns, tuple) else columns or 0
+        if any(not 0 <= begin < end <= own for begin, end in groups):
             raise ValueError("the columns of categories that an expert reads must be among its own")
-        return cls(expert_of(name).decode(rest), columns, float(share), groups)
+        return cls(expert_of(name).decode(rest), columns, float(share), groups, classes)
+
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
 
 
 def task_experts(knowledge: KnowledgeBase, network: FlatNetwork) -> dict[int, ExpertPart]:

@@ -222,7 +222,8 @@ class KnowledgeBase:
             distances=(None,) * m,
         )
         moments, parts = (self.moments[number],), (self.parts[number],)
-        alone.restore(self.extremes(task), (first,), moments, parts, self.common)
+        # Without sums over all tasks: they change with every other one.
+        alone.restore(self.extremes(task), (first,), moments, parts)
         return alone
 
     def extremes(self, task: str | None = None) -> tuple[Gaussian, ...]:
