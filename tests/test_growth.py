@@ -143,10 +143,8 @@ def trees() -> dict[str, Any]:
 @pytest.mark.parametrize("head", ["linear", "random_features"])
 def test_experts_and_calibrations_grow(expert, rows, head, tmp_path):
     first, second = table(["Oslo", "Rome"], seed=0), table(TOWNS, seed=1, rows=200)
-    given = {"calibration": 0.25, "calibration_rows": rows}
-    known = learner(
-        first, labels(first, ["no", "yes"]), head, **(trees if expert else dict)(**given)
-    )
+    given = {"calibration": 0.25, "calibration_rows": rows} | (trees() if expert else {})
+    known = learner(first, labels(first, ["no", "yes"]), head, **given)
     before, alone = known.model("first"), first.iloc[:20]
     answered, sets = before.predict_proba(alone), before.predict_set(alone, alpha=0.2)
     towns = dict(zip(TOWNS, ["never", "always", "no", "yes"], strict=True))
