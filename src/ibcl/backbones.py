@@ -22,6 +22,7 @@ Whatever has no state (rows that are kept for later) is run from its inputs, to 
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,6 +165,15 @@ class FrozenBackbone(nn.Module):
         """What is read, beside what its parameters say; empty where it is the output's mean."""
         plain = self.pool == POOLS[0] and not self.layers and not self.carries_inputs
         return () if plain else (self.pool, *self.layers, *["inputs"] * self.carries_inputs)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the backbone's weights and buffers, whatever is read of it."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.backbone.state_dict().items()):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
 
     def forward(self, x: Tensor) -> Tensor:
         """φ(x), one flat row per sample, with what is carried behind it."""
@@ -382,6 +392,19 @@ def with_backbone(
     return network
 
 
+def begins_with_backbone(network: nn.Module) -> bool:
+    """Whether a network is what `with_backbone` returned, and not a base model alone.
+
+    Examples
+    --------
+    >>> base = nn.Linear(3, 4)
+    >>> begins_with_backbone(base), begins_with_backbone(with_backbone(base, 4))
+    (False, True)
+    """
+    layers = list(network) if isinstance(network, nn.Sequential) else []
+    return bool(layers) and isinstance(layers[0], FrozenBackbone)
+
+
 def carrying_inputs(network: nn.Module) -> nn.Sequential:
     """Return a network of `with_backbone` whose features carry its inputs along.
 
@@ -391,17 +414,17 @@ def carrying_inputs(network: nn.Module) -> nn.Sequential:
     >>> carrying_inputs(network)[0](torch.ones(2, 3)).shape
     torch.Size([2, 7])
     """
-    layers = list(network) if isinstance(network, nn.Sequential) else []
-    if not layers or not isinstance(layers[0], FrozenBackbone):
+    if not begins_with_backbone(network):
         raise ValueError(
             "Inputs are carried behind a frozen backbone: make the network with "
             "ibcl.networks.with_backbone."
         )
-    frozen, last = layers[0], layers[-1]
+    assert isinstance(network, nn.Sequential)
+    frozen, last = network[0], network[-1]
+    assert isinstance(frozen, FrozenBackbone)
     if frozen.carries_inputs:
-        assert isinstance(network, nn.Sequential)
         return network
-    if not isinstance(last, nn.Linear) or len(layers) != 2:
+    if not isinstance(last, nn.Linear) or len(network) != 2:
         raise ValueError("Behind a backbone whose inputs are carried stands one linear layer.")
     if not frozen.takes_tokens and frozen.input_shape is None:
         raise ValueError(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ibcl import answering, cards, hub, revising, store
 from ibcl.answering import ModelBlock
+from ibcl.bases import NetworkSource, base_model
 from ibcl.conformal import CalibrationRows, Guarantee
 from ibcl.coverage import Coverage
 from ibcl.deprecation import independent_from
@@ -736,7 +737,7 @@ class IBCL:
 
 def load(
     path: str | PathLike[str],
-    network: nn.Module | None = None,
+    network: NetworkSource | None = None,
     autosave: bool = False,
     device: str | torch.device | None = None,
 ) -> IBCL:
@@ -745,14 +746,15 @@ def load(
     Parameters
     ----------
     network
-        The module the learner was made with, where `ibcl.networks` did not build it.
+        The module the learner was made with, where `ibcl.networks` did not build it, or its base
+        model alone; or where that is: a folder that `transformers` saved, or ``"module:function"``.
     autosave
         True saves to the same folder whenever a task has been learnt or forgotten.
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
     place = store.storage_at(path)
-    stored = store.load(place, network, device)
+    stored = store.load(place, None if network is None else base_model(network), device)
     learner = IBCL.from_state(stored.state)
     learner.storage, learner.metadata = stored.storage, dict(stored.metadata)
     learner.revisions[place.place] = stored.revision

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ibcl import cards, hub, store
+from ibcl.bases import NetworkSource, base_model
 from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.conformal import Guarantee, disjoint, hull, in_words
 from ibcl.coverage import Coverage, ServedScores, TaskUnion, check_classes, check_values
@@ -505,7 +506,7 @@ class Model:
 
 def load_model(
     path: str | PathLike[str],
-    network: nn.Module | None = None,
+    network: NetworkSource | None = None,
     device: str | torch.device | None = None,
 ) -> Model:
     """Load a model that `Model.save` wrote; it predicts the same, from the same kind of table.
@@ -513,11 +514,12 @@ def load_model(
     Parameters
     ----------
     network
-        The module it was made with, where `ibcl.networks` did not build it.
+        The module it was made with, where `ibcl.networks` did not build it, or its base model
+        alone; or where that is, as `ibcl.bases.base_model` takes it.
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
-    file = store.load_model(path, network, device)
+    file = store.load_model(path, None if network is None else base_model(network), device)
     coverage = None
     if file.calibration is not None:
         coverage = ServedScores(

@@ -6,8 +6,8 @@ from os import PathLike
 from typing import Any
 
 import torch
-from torch import nn
 
+from ibcl.bases import NetworkSource
 from ibcl.errors import StoreError
 from ibcl.hub import KNOWLEDGE, MODEL, opened
 from ibcl.learner import IBCL, load
@@ -16,7 +16,7 @@ from ibcl.model import Model, load_model
 
 def from_pretrained(
     source: str | PathLike[str],
-    network: nn.Module | None = None,
+    network: NetworkSource | None = None,
     device: str | torch.device | None = None,
     **settings: Any,
 ) -> IBCL | Model:
@@ -27,7 +27,8 @@ def from_pretrained(
     source
         A folder, or an id of the Hugging Face hub such as ``"somebody/movies"``.
     network
-        The module it was made with, where `ibcl.networks` did not build it.
+        The module it was made with, where `ibcl.networks` did not build it, or its base model
+        alone; or where that is, as `ibcl.bases.base_model` takes it.
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     settings

@@ -16,6 +16,18 @@ def serve(
         str, typer.Option(help="Address to listen on; others than this machine's need tokens.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="The network it was learnt with, where ibcl did not build it: a folder that "
+            "transformers saved, or module:function of Python.",
+            metavar="NETWORK",
+            show_default=False,
+        ),
+    ] = None,
+    largest_body: Annotated[
+        int, typer.Option(min=1024, help="Bytes of the largest body of a request.")
+    ] = 4 * 2**20,
     database: Annotated[
         str | None,
         typer.Option(
@@ -100,8 +112,10 @@ def serve(
             raise ValueError("Validation rows are given as --validation TASK=FILE")
     settings = Settings(
         knowledge_base,
+        network=network,
         data=data,
         database=database,
+        body_limit=largest_body,
         rate=rate,
         receive_seconds=receive_seconds,
         drain_seconds=drain_seconds,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 
 from ibcl.serve import messages
 
@@ -83,7 +84,7 @@ class Client:
 
     def predict(
         self,
-        rows: Sequence[Mapping[str, Any]],
+        rows: Any,
         preference: Mapping[str, float] | None = None,
         user: str | None = None,
         *,
@@ -92,12 +93,19 @@ class Client:
         uncertainty: bool = False,
         routing: bool = False,
     ) -> messages.Predictions:
-        """Predict rows with a preference, or with a user's."""
+        """Predict rows with a preference, or with a user's.
+
+        Parameters
+        ----------
+        rows
+            Mappings from columns to values; or, for a knowledge base that reads no table, an array
+            with one entry per row, or token ids as a tokenizer returns them.
+        """
         if (preference is None) == (user is None):
             raise ValueError("Give either a preference or a user to predict with.")
         whose = {"user": user} if preference is None else {"preference": dict(preference)}
         body = {
-            "rows": [dict(row) for row in rows],
+            **_given(rows),
             **whose,
             "version": version,
             "bounds": bounds,
@@ -128,7 +136,7 @@ class Client:
     def infer(
         self,
         user: str,
-        rows: Sequence[Mapping[str, Any]],
+        rows: Any,
         labels: Sequence[Any] | None = None,
         *,
         clicked: Sequence[bool] | None = None,
@@ -138,7 +146,7 @@ class Client:
     ) -> messages.InferredPreference:
         """Update a user's preference with what they did."""
         body = {
-            "rows": [dict(row) for row in rows],
+            **_given(rows),
             "labels": None if labels is None else list(labels),
             "clicked": None if clicked is None else list(clicked),
             "store": store,
@@ -177,6 +185,16 @@ class Client:
         except (ValueError, KeyError, TypeError):
             sentence = f"The service answered with status {response.status_code}."
         raise ServiceError(response.status_code, sentence)
+
+
+def _given(rows: Any) -> dict[str, Any]:
+    """Rows by name, or arrays, as they go over the wire."""
+    if isinstance(rows, Mapping):
+        return {"inputs": {name: np.asarray(each).tolist() for name, each in rows.items()}}
+    listed = [*rows]
+    if all(isinstance(row, Mapping) for row in listed):
+        return {"rows": [dict(row) for row in listed]}
+    return {"inputs": np.asarray(rows).tolist()}
 
 
 def _user(user: str) -> str:

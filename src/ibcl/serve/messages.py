@@ -24,6 +24,9 @@ Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
 Value = Finite | Whole | StrictBool | Annotated[str, StringConstraints(max_length=10_000)] | None
 Row = dict[Name, Value]
 Rows = Annotated[list[Row], Field(min_length=1, max_length=LARGEST_ROWS)]
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**24)]
+Tokens = Annotated[list[TokenId], Field(min_length=1)]
+Mask = list[Annotated[int, Field(strict=True, ge=0, le=1)]]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Weights = Annotated[dict[Name, Weight], Field(min_length=1, max_length=LARGEST_PREFERENCE)]
 Label = StrictBool | Whole | Finite | Annotated[str, StringConstraints(max_length=1000)]
@@ -34,6 +37,24 @@ class Message(BaseModel):
     """Nothing unknown is let in."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class TokenIds(Message):
+    """Texts as a tokenizer of transformers returns them, padded or not."""
+
+    input_ids: Annotated[list[Tokens], Field(min_length=1, max_length=LARGEST_ROWS)]
+    attention_mask: Annotated[list[Mask], Field(max_length=LARGEST_ROWS)] | None = None
+
+
+Inputs = TokenIds | list[Any]
+
+
+class Given(Message):
+    """Rows by the names of their columns; or, of networks that read no table, arrays."""
+
+    rows: Rows | None = None
+    inputs: Inputs | None = None
+    """Nested lists of numbers with one entry a row, or token ids."""
 
 
 class Error(Message):
@@ -62,6 +83,9 @@ class Tasks(Message):
     """In order of learning."""
     version: str
     columns: list[str]
+    """Empty where rows are arrays, which are sent as `inputs`."""
+    inputs: list[int] | Literal["token ids"] | None = None
+    """The shape of one row's array, or that rows are texts as token ids; None for tables."""
     classes: list[Any] | None
     """None for regression."""
     pooling: str
@@ -69,10 +93,9 @@ class Tasks(Message):
     """Samples that each task was learnt from."""
 
 
-class Prediction(Message):
+class Prediction(Given):
     """What every request for predictions may say."""
 
-    rows: Rows
     version: VersionName | None = None
     bounds: StrictBool = False
     """Lower and upper probabilities over the credal set."""
@@ -189,10 +212,9 @@ class History(Message):
     entries: list[HistoryEntry]
 
 
-class Examples(Message):
+class Examples(Given):
     """What a user did: rows they dealt with, and what came of them."""
 
-    rows: Rows
     labels: Labels | None = None
     """One a row, where known."""
     clicked: Annotated[list[StrictBool], Field(min_length=1, max_length=LARGEST_ROWS)] | None = None

@@ -77,7 +77,8 @@ def run_replicas(settings: Settings, host: str, port: int, replicas: int, addres
         engine.dispose()
     # Loaded here first: errors show early, and replicas find version and validation rows kept.
     kept = settings.folder / "versions"
-    version = Versions(settings.knowledge_base, kept, settings.versions).active.version
+    versions = Versions(settings.knowledge_base, kept, settings.versions, network=settings.network)
+    version = versions.active.version
     Validation(settings)
     settings = replace(settings, validation={})
     # Ray Serve takes no socket, and no port that is still to be found.

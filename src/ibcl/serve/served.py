@@ -20,12 +20,14 @@ import ibcl
 from ibcl.conformal import Guarantee, label_sets
 from ibcl.model import Features
 from ibcl.predictive import Answers
+from ibcl.serve.arrays import Array, ArrayInputs, numbers
 from ibcl.serve.errors import ApiError
+from ibcl.serve.messages import Given
 from ibcl.serve.rows import RowEncoder, rows_frame
 from ibcl.tabular import CategoricalColumn, Schema
 
 Numbers = NDArray[np.float64]
-Row = Mapping[str, Any]
+Row = Mapping[str, Any] | Array
 
 
 class Served:
@@ -40,6 +42,10 @@ class Served:
     def __init__(self, version: str, learner: ibcl.IBCL) -> None:
         self.version, self.learner, self.state = version, learner, learner.state
         self.tasks = self.state.tasks
+        self.reads_arrays: ArrayInputs | None = None
+        """What a row is where it is no row of a table."""
+        if self.state.encoder is None and self.state.network.specification is None:
+            self.reads_arrays = ArrayInputs.of(self.state.network)
 
     def __repr__(self) -> str:
         return f"Served({self.version[:12]}, {', '.join(self.tasks)})"
@@ -61,13 +67,19 @@ class Served:
             return None
         if self.state.encoder is not None:
             return self.state.encoder.classes
-        return tuple(range(self.answers(torch.zeros(1, len(self.columns))).columns))
+        return tuple(range(self.answers(self._blank).columns))
+
+    @property
+    def _blank(self) -> Tensor:
+        """One row of inputs without any meaning."""
+        if self.reads_arrays is not None:
+            return self.reads_arrays.blank.to(self.state.network.device)
+        return torch.zeros(1, getattr(self.state.encoder, "width", len(self.columns)))
 
     @cached_property
     def has_sets(self) -> bool:
         """Whether its calibration can prove sets of nine in ten for every preference."""
-        width = getattr(self.state.encoder, "width", len(self.columns))
-        rows = Features(self.state.network.features(torch.zeros(1, width)), None)
+        rows = Features(self.state.network.features(self._blank), None)
         try:
             model = self.model(np.full(len(self.tasks), 1 / len(self.tasks)))
             self.sets(model, rows, 0.9, "task")
@@ -77,14 +89,40 @@ class Served:
 
     def warm(self) -> None:
         """Compute what the first request would otherwise wait for."""
-        width = getattr(self.state.encoder, "width", len(self.columns))
         uniform = np.full((1, len(self.tasks)), 1 / len(self.tasks))
-        self.predict(self.answers(torch.zeros(1, width)), uniform)
+        self.predict(self.answers(self._blank), uniform)
         _ = self.classes
+
+    def rows(self, given: Given) -> Sequence[Row]:
+        """Return the rows of a request, by name or as arrays, whichever this one reads."""
+        if (given.rows is None) == (given.inputs is None):
+            raise ApiError(422, "body: Give either rows or inputs.")
+        arrays, columns = self.reads_arrays, self.columns
+        if given.inputs is None:
+            assert given.rows is not None
+            if arrays is not None:
+                raise ApiError(409, f"This knowledge base reads {arrays}: send them as inputs.")
+            return given.rows
+        if arrays is not None:
+            return arrays.rows(given.inputs)
+        if getattr(self.state.encoder, "names", None) is not None:
+            raise ApiError(
+                409,
+                "This knowledge base reads tables: send rows by the names of their columns, which "
+                f"are {', '.join(columns)}.",
+            )
+        values = numbers(given.inputs)
+        if values.shape[1:] != (len(columns),):
+            raise ApiError(
+                409,
+                f"This knowledge base reads {len(columns)} numbers a row, but these inputs have "
+                f"the shape {values.shape}.",
+            )
+        return [dict(zip(columns, row, strict=True)) for row in values.tolist()]
 
     def _values(self, rows: Sequence[Row]) -> list[list[Any]]:
         """Return the rows' values in the order of the columns; none may be lacking."""
-        columns = self.columns
+        columns: Any = self.columns
         try:
             return [[row[name] for name in columns] for row in rows]
         except KeyError as error:
@@ -110,7 +148,10 @@ class Served:
         return None
 
     def encode(self, rows: Sequence[Row]) -> Tensor:
-        """Turn rows by name into the network's inputs; what does not fit is refused."""
+        """Turn rows into the network's inputs; what does not fit is refused."""
+        if self.reads_arrays is not None:
+            arrays = [row for row in rows if isinstance(row, np.ndarray)]
+            return self.state.inputs(self.reads_arrays.stacked(arrays))
         values = self._values(rows)
         inputs = None if self._row_encoder is None else self._row_encoder(values)
         if inputs is not None:
@@ -131,7 +172,8 @@ class Served:
         counts = {}
         for name, column in zip(self.columns, encoder.columns, strict=True):
             if isinstance(column, CategoricalColumn):
-                found = column.count_unknown(row[name] for row in rows)
+                named = (row[name] for row in rows if isinstance(row, Mapping))
+                found = column.count_unknown(named)
                 if found:
                     counts[name] = found
         return counts
@@ -157,7 +199,16 @@ class Served:
 
     def answers(self, inputs: Tensor) -> Answers:
         """Compute what predictions for any preference need."""
-        return self.state.predictives.answers(self.state.network.features(inputs))
+        return self.state.predictives.answers(self._phi(inputs))
+
+    def _phi(self, inputs: Tensor) -> Tensor:
+        """Return the network's features; inputs that its own module refuses are refused."""
+        try:
+            return self.state.network.features(inputs)
+        except (ValueError, IndexError) as error:
+            if self.reads_arrays is None:
+                raise
+            raise ApiError(409, f"The base model cannot take these inputs: {error}") from None
 
     def predict(self, answers: Answers, weights: Numbers) -> Numbers:
         """Return probabilities (or expected values), of shape (rows, columns).
@@ -190,14 +241,14 @@ class Served:
     def log_densities(self, inputs: Tensor, labels: Tensor | None) -> Numbers:
         r"""Return log p_k(x_i) + log p_k(y_i | x_i), of shape (rows, tasks)."""
         try:
-            found = self.state.log_densities(self.state.network.features(inputs), labels)
+            found = self.state.log_densities(self._phi(inputs), labels)
         except ValueError as error:
             raise ApiError(409, str(error)) from None
         return found.cpu().numpy()
 
     def features(self, rows: Sequence[Row]) -> Features:
-        """Turn rows by name into φ, for the methods of a model."""
-        return Features(self.state.network.features(self.encode(rows)), None)
+        """Turn rows into φ, for the methods of a model."""
+        return Features(self._phi(self.encode(rows)), None)
 
     def bounds(self, model: ibcl.Model, rows: Features) -> tuple[Numbers, Numbers]:
         """Return lower and upper probabilities (or expected values) over the credal set."""

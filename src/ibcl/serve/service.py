@@ -35,6 +35,7 @@ _QUICK_ROWS, _QUICK_SUMS = 512, 4096
 """Rows, and rows times tasks, that routed evidence predicts in a few milliseconds."""
 BLOCK_SUMS = 2**17
 """Rows times tasks that are predicted at once."""
+_ROWS_OF_NETWORKS = 256
 _NAMED = 100
 """Columns that an answer names at most."""
 _DATABASE_SECONDS = 3.0
@@ -88,7 +89,10 @@ class Service:
             self.read_pinned(),
             self._report,
             self._lineage.record,
+            settings.network,
         )
+        if settings.validation and self.versions.active.reads_arrays is not None:
+            raise ValueError("Validation rows are tables, which this knowledge base does not read")
         self.metrics.tasks.set(len(self.versions.active.tasks))
         self.validation = Validation(settings)
         self._predicting, self._writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
@@ -220,7 +224,9 @@ class Service:
     def _quick(self, jobs: Sequence[Job]) -> bool:
         """Tell of a batch that needs neither the database nor the making of models."""
         if any(
-            job.user is not None or not job.served.state.predictives.shares_parameters
+            job.user is not None
+            or job.served.reads_arrays is not None
+            or not job.served.state.predictives.shares_parameters
             for job in jobs
         ):
             return False
@@ -263,8 +269,12 @@ class Service:
     def _predict_together(
         self, served: Served, jobs: Sequence[Job], fitted: Sequence[Fitted]
     ) -> list[Done | Exception]:
+        sizes = [len(job.rows) for job in jobs]
+        preferences = np.array([list(one.weights.values()) for one in fitted])
+        weights = np.repeat(preferences, sizes, axis=0)
         try:
             inputs = served.encode([row for job in jobs for row in job.rows])
+            means = self._means(served, inputs, weights)
         except ApiError as error:
             if len(jobs) == 1:
                 return [error]
@@ -274,10 +284,6 @@ class Service:
                 for job, one in zip(jobs, fitted, strict=True)
                 for result in self._predict_together(served, [job], [one])
             ]
-        sizes = [len(job.rows) for job in jobs]
-        preferences = np.array([list(one.weights.values()) for one in fitted])
-        weights = np.repeat(preferences, sizes, axis=0)
-        means = self._means(served, inputs, weights)
         if not np.isfinite(means).all():
             raise FloatingPointError("A prediction is not a finite number.")
         decisions = served.decide(means)
@@ -338,11 +344,16 @@ class Service:
 def blocks(rows: int, served: Served) -> list[slice]:
     """Split rows so that memory grows with neither their number nor that of the tasks."""
     size = max(1, BLOCK_SUMS // len(served.tasks))
+    if served.reads_arrays is not None:
+        # What networks compute of a row is far larger than the row.
+        size = min(size, _ROWS_OF_NETWORKS)
     return [slice(begin, begin + size) for begin in range(0, rows, size)]
 
 
 def ignored_columns(rows: Sequence[Row], served: Served) -> list[str]:
     """Return the columns of rows that a knowledge base does not have, in order of the alphabet."""
+    if served.reads_arrays is not None:
+        return []
     known = frozenset(served.columns)
     # Nearly all rows have no others, which their number of columns says at once.
     others = {name for row in rows if len(row) > len(known) for name in row if name not in known}

@@ -22,6 +22,8 @@ class Settings:
     ----------
     knowledge_base
         Folder of the knowledge base to serve; it is watched for new versions.
+    network
+        The network it was learnt with, where ibcl did not build it, as `ibcl.load` takes it.
     data
         Folder of the service's own: its database and the versions it keeps.
     database
@@ -63,6 +65,7 @@ class Settings:
     """
 
     knowledge_base: Path
+    network: str | None = None
     data: Path | None = None
     database: str | None = None
     tokens_required: bool = False

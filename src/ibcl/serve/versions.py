@@ -20,7 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import nn
+
 import ibcl
+from ibcl.bases import base_model
 from ibcl.serve.errors import ApiError
 from ibcl.serve.served import Served
 
@@ -60,6 +63,8 @@ class Versions:
         Called with an event and its details as versions come and go.
     record
         Called with the name and the tasks of every version before it is used, the oldest first.
+    network
+        The network it was learnt with, where ibcl did not build it, as `ibcl.load` takes it.
     """
 
     def __init__(
@@ -70,7 +75,9 @@ class Versions:
         pinned: str | None = None,
         report: Callable[..., Any] = lambda *_, **__: None,
         record: Callable[[str, Sequence[str]], None] = lambda *_: None,
+        network: str | None = None,
     ) -> None:
+        self._network = None if network is None else base_model(network)
         self._folder, self._kept, self._limit, self._report = folder, kept, limit, report
         self._record = record
         self._lock = threading.RLock()
@@ -142,7 +149,7 @@ class Versions:
             if name in self._loaded:
                 self._loaded.move_to_end(name)
                 return self._loaded[name]
-            served = load(self._kept / name, name)
+            served = load(self._kept / name, name, self._network)
             self._record(served.version, served.tasks)
             self._loaded[name] = served
             while len(self._loaded) > _LOADED:
@@ -226,7 +233,7 @@ class Versions:
             signature = self._signature()
             try:
                 name = self._keep()
-                served = load(self._kept / name, name)
+                served = load(self._kept / name, name, self._network)
             except (ValueError, OSError):
                 # A writer may have replaced the manifest, and removed files, since it was read.
                 if self._signature() != signature and attempt < _ATTEMPTS - 1:
@@ -238,16 +245,16 @@ class Versions:
 
     def _keep(self) -> str:
         if not (self._folder / MANIFEST).is_file():
-            ibcl.load(self._folder)  # Says what is wrong with it.
+            ibcl.load(self._folder, self._network)  # Says what is wrong with it.
         manifest = (self._folder / MANIFEST).read_bytes()
         try:
             name = str(json.loads(manifest)["checksum"])
         except (ValueError, KeyError, TypeError):
-            ibcl.load(self._folder)
+            ibcl.load(self._folder, self._network)
             raise
         target = self._kept / name
         if len(name) != 64 or not name.isalnum():
-            ibcl.load(self._folder)
+            ibcl.load(self._folder, self._network)
         if target.exists() and (target / MANIFEST).read_bytes() == manifest:
             return name
         partial = self._kept / f"{name}.{uuid.uuid4().hex}{_PARTIAL}"
@@ -266,7 +273,7 @@ class Versions:
             except OSError:
                 shutil.copyfile(source, copy)
         (partial / MANIFEST).write_bytes(manifest)
-        load(partial, target.name)
+        load(partial, target.name, self._network)
         try:
             partial.rename(target)
         except OSError:
@@ -276,9 +283,9 @@ class Versions:
         return target.name
 
 
-def load(folder: Path, name: str) -> Served:
+def load(folder: Path, name: str, network: nn.Module | None = None) -> Served:
     """Load a version, ready to answer at once."""
-    learner = ibcl.load(folder)
+    learner = ibcl.load(folder, network)
     if not learner.tasks:
         raise ValueError("The knowledge base has learnt no task yet; learn one before serving it")
     served = Served(name, learner)

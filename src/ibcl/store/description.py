@@ -36,6 +36,7 @@ from ibcl.store.manifest import (
     NETWORK,
     PARTS,
     POSTERIORS,
+    BackboneEntry,
     FileEntry,
     InferenceEntry,
     LikelihoodEntry,
@@ -89,7 +90,7 @@ def describe(
         for gaussian, encoding in zip(gaussians, encodings, strict=True)
     ]
     frozen = None
-    if network.frozen_state:
+    if network.backbone is None and network.frozen_state:
         frozen = _file(NETWORK, network.frozen_state)
         files.append(frozen)
     kept = [None if moments is None else _moments_file(moments) for moments in knowledge.moments]
@@ -112,6 +113,7 @@ def describe(
                 frozen=None if frozen is None else frozen.entry,
                 pretrained=network.pretrained,
                 layers=() if network.backbone is None else network.backbone.layers,
+                backbone=describe_backbone(network),
             ),
             inference=None if inference is None else describe_inference(inference),
             likelihood=describe_likelihood(settings.likelihood if learnt else given.likelihood),
@@ -430,6 +432,48 @@ def _numbers(specification: Mapping[str, Any]) -> int:
     return skipped + sum((before + 1) * after for before, after in pairwise(sizes))
 
 
+def describe_backbone(network: FlatNetwork) -> BackboneEntry | None:
+    """Return what is stored of a network's frozen backbone."""
+    frozen = network.backbone
+    if frozen is None or not network.is_linear:
+        return None
+    layer = network.linear_head().layer
+    return BackboneEntry(
+        weights=frozen.fingerprint,
+        layers=frozen.layers,
+        pool=frozen.pool,
+        columns=layer.in_features,
+        outputs=layer.out_features,
+        input_shape=frozen.input_shape,
+    )
+
+
+def on_base(network: nn.Module | None, entry: BackboneEntry | None) -> nn.Module | None:
+    """Return the network given; a base model given alone, as the network that was learnt on it."""
+    if network is None or entry is None or networks.begins_with_backbone(network):
+        return network
+    try:
+        made = networks.with_backbone(
+            network, entry.columns, entry.outputs, layers=entry.layers, pool=entry.pool
+        )
+    except ValueError as error:
+        raise StoreError(f"The network given is not the one it was learnt on: {error}") from None
+    frozen = made[0]
+    assert isinstance(frozen, networks.FrozenBackbone)
+    frozen.input_shape = entry.input_shape
+    return made
+
+
+def check_backbone(network: FlatNetwork, entry: BackboneEntry | None, what: object) -> None:
+    """Refuse a backbone with other weights than the one that was learnt on."""
+    frozen = network.backbone
+    if entry is not None and (frozen is None or frozen.fingerprint != entry.weights):
+        raise StoreError(
+            f"{what} was learnt on a base model with other weights than the network given; give "
+            "that one as network=."
+        )
+
+
 def rebuild_network(
     folder: Readable,
     entry: NetworkEntry,
@@ -451,7 +495,9 @@ def rebuild_network(
         module = networks.redrawn(module)
     flat = FlatNetwork(module, device)
     given = "the network given" if network is not None else "the network described"
-    if entry.frozen is not None:
+    check_backbone(flat, entry.backbone, what)
+    # A backbone's weights, which older folders hold, are only compared.
+    if entry.frozen is not None and flat.backbone is None:
         try:
             restore_frozen(flat, load(data))
         except (ValueError, SafetensorError, RuntimeError) as error:

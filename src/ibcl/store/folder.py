@@ -69,6 +69,7 @@ from ibcl.store import posteriors
 from ibcl.store.description import (
     describe,
     learnt_from,
+    on_base,
     place,
     read_common,
     read_moments,
@@ -460,6 +461,7 @@ def _rebuild(
         expert = restore_expert(manifest.expert)
     except ValueError as error:
         raise StoreError(f"{folder}/{FILE_NAME} is not valid: {error}") from None
+    network = on_base(network, manifest.network.backbone)
     if expert is not None and network is not None:
         network = expert.network(network)
     flat = FlatNetwork(rebuild_network(folder, manifest.network, network, device))

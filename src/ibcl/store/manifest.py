@@ -104,6 +104,19 @@ class FileEntry(Entry):
     """The family of Gaussians in the file, with ``:float16`` if compact; None in older folders."""
 
 
+class BackboneEntry(Entry):
+    """The frozen backbone that a network begins with, which is never stored: its user has it."""
+
+    weights: Hash
+    """`FrozenBackbone.fingerprint`."""
+    layers: tuple[str, ...]
+    pool: Word
+    columns: Annotated[int, Field(gt=0, le=LARGEST_NETWORK)]
+    outputs: Annotated[int, Field(gt=0, le=LARGEST_NETWORK)]
+    input_shape: tuple[Annotated[int, Field(gt=0)], ...] | None
+    """Of one sample, where inputs are not token ids and the shape is known."""
+
+
 class NetworkEntry(Entry):
     """How to rebuild the network, and what θ does not cover of it."""
 
@@ -115,6 +128,7 @@ class NetworkEntry(Entry):
     """Of a module that ibcl did not build: whether learning starts from its weights."""
     layers: tuple[str, ...] = ()
     """Of a frozen backbone: which of its layers are read, where they were left open or named."""
+    backbone: BackboneEntry | None = None
 
 
 class InferenceEntry(Entry):

@@ -28,8 +28,11 @@ from ibcl.routing import (
     gate_from_tensors,
 )
 from ibcl.store.description import (
+    check_backbone,
+    describe_backbone,
     describe_encoder,
     describe_likelihood,
+    on_base,
     rebuild_module,
     restore_encoder,
     restore_frozen,
@@ -38,6 +41,7 @@ from ibcl.store.description import (
 from ibcl.store.files import StoreError, path_text, read_regular, sha256, write_atomically
 from ibcl.store.manifest import (
     VERSION_0_2,
+    BackboneEntry,
     Count,
     Entry,
     Hash,
@@ -66,6 +70,7 @@ class ModelEntry(Entry):
     seed: int
     network: Specification | None
     fingerprint: Hash
+    backbone: BackboneEntry | None = None
     pooling: str
     task_incremental: Annotated[int, Field(ge=1, lt=2**31)] | None
     knowledge: Hash
@@ -150,6 +155,7 @@ def model_bytes(model: ModelFile) -> bytes:
             seed=int(model.seed),
             network=network.specification,
             fingerprint=network.fingerprint,
+            backbone=describe_backbone(network),
             encoder=describe_encoder(model.encoder),
             temperature=None if routed is None else routed.gate.temperature,
             **known,
@@ -157,7 +163,8 @@ def model_bytes(model: ModelFile) -> bytes:
     except ValidationError as error:
         raise StoreError(f"This model cannot be saved ({one_sentence(error)}).") from None
     prefix = "" if routed is None else _FIXED
-    fixed = {f"{prefix}{name}": value for name, value in network.frozen_state.items()}
+    state = network.frozen_state if network.backbone is None else {}
+    fixed = {f"{prefix}{name}": value for name, value in state.items()}
     scores = {} if model.calibration is None else model.calibration._asdict()
     calibration = {f"{_CALIBRATION}{name}": value for name, value in scores.items()}
     kept = {**predictive.tensors(), **fixed, **calibration}
@@ -220,7 +227,9 @@ def load_model(
     source = Path(path_text(path))
     entry, tensors = _read(source)
     largest = sum(tensor.numel() for tensor in tensors.values())
+    network = on_base(network, entry.backbone)
     flat = FlatNetwork(rebuild_module(entry.network, network, source, largest), device)
+    check_backbone(flat, entry.backbone, source)
     tensors = {name: value.to(flat.device) for name, value in tensors.items()}
     try:
         preference = Preference(entry.preference)
@@ -271,7 +280,8 @@ def _single(flat: FlatNetwork, likelihood: Likelihood, tensors: dict[str, Tensor
     if any(tensors[name].shape != shape for name, shape in shapes):
         raise ValueError("a parameter has another shape")
     theta = torch.cat([tensors.pop(name).flatten() for name in flat.names])
-    restore_frozen(flat, tensors)
+    if flat.backbone is None:
+        restore_frozen(flat, tensors)
     return SingleNetwork(flat, likelihood, theta)
 
 
@@ -283,7 +293,8 @@ def _routed(
     tasks: int,
 ) -> RoutedNetworks:
     fixed = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FIXED)}
-    restore_frozen(flat, {name.removeprefix(_FIXED): value for name, value in fixed.items()})
+    if flat.backbone is None:
+        restore_frozen(flat, {name.removeprefix(_FIXED): value for name, value in fixed.items()})
     gate = gate_from_tensors(tensors, temperature)
     heads, weights = _heads(flat, tensors, gate, tasks)
     if flat.columns not in (None, gate.columns):

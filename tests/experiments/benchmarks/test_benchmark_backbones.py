@@ -174,7 +174,7 @@ def test_frozen_backbone_asks_for_no_data(tiny_resnet: Path) -> None:
 
 
 def test_registered_names() -> None:
-    assert set(BACKBONES) == {"resnet18", "efficientnet-lite0", "tfidf", "minilm", "minilm-tokens"}
+    assert set(BACKBONES) == {"resnet18", "efficientnet-lite0", "tfidf", "minilm"}
     assert all(callable(build) and build.__doc__ for build in BACKBONES.values())
 
 

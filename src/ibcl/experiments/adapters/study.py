@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import ibcl
 from ibcl.adapters import LoRA
 from ibcl.experiments import benchmarks
-from ibcl.experiments.adapters.contenders import CONTENDERS, Outcome, Scene
-from ibcl.experiments.benchmarks.backbones import minilm_model
+from ibcl.experiments.adapters.bases import BASES, Base
+from ibcl.experiments.adapters.contenders import CONTENDERS, DEAR, Outcome, Scene
+from ibcl.experiments.adapters.depths import choose
 from ibcl.experiments.benchmarks.benchmark import BenchmarkTask, Split
 
-LAST_LAYER = r"encoder\.layer\.5\..*(query|key|value|dense)"
+# Rows that passes are timed on.
+_TIMED = 64
 
 
 @dataclass(frozen=True)
@@ -27,21 +32,17 @@ class Settings:
 
     Parameters
     ----------
-    train, validation, test
-        Rows per task, at most.
+    train
+        Rows per task to learn from, at most; all where None.
     few
         Preferences that are answered by contenders that train a model for each.
     """
 
+    benchmark: str
     seed: int = 0
-    train: int = 400
-    validation: int = 100
-    test: int = 200
+    train: int | None = None
     preferences: int = 10
     few: int = 3
-    epochs: int = 3
-    rank: int = 8
-    learning_rate: float = 5e-4
 
 
 @dataclass(frozen=True)
@@ -51,75 +52,99 @@ class Row:
     Parameters
     ----------
     accuracy
-        Σ_k w_k accuracy_k, on average over all preferences it answered.
+        Σ_k w_k accuracy_k on test rows, on average over all preferences it answered.
     accuracy_few
         The same over the first few, which all contenders answered.
+    adapted
+        Adapted models that are run per prediction, on average.
+    passes
+        Processor time of a prediction's passes, in passes through the whole frozen model.
     settings
         What validation rows chose, as JSON.
     answered_all
         Whether it answered all preferences.
     """
 
+    benchmark: str
     title: str
     seed: int
     accuracy: float
     accuracy_few: float
     seconds_per_task: float
     bytes_per_task: float
-    adapted_passes: float
+    adapted: float
+    passes: float
     seconds_per_preference: float
     settings: str
     answered_all: bool
 
 
-def run(settings: Settings) -> Iterator[Row]:
-    """Yield the lines of the table as contenders finish."""
-    benchmark = benchmarks.load(
-        "20news", backbone="minilm-tokens", seed=settings.seed, dimension=None
+def run(settings: Settings, titles: Collection[str]) -> Iterator[Row]:
+    """Yield the lines of some contenders as they finish."""
+    chosen = [title for title in CONTENDERS if title in titles]
+    if chosen:
+        scene, relative = prepared(settings)
+        for title in chosen:
+            yield _row(title, settings, CONTENDERS[title](scene), scene, relative)
+
+
+def prepared(settings: Settings) -> tuple[Scene, float]:
+    """Return what contenders are given, and what an adapted pass costs in whole passes."""
+    base = BASES[settings.benchmark]
+    loaded = benchmarks.load(
+        settings.benchmark, backbone=base.backbone(), seed=settings.seed, dimension=None
     )
     random = np.random.default_rng(settings.seed)
-    tasks = [_fewer(task, settings, random) for task in benchmark]
-    base = minilm_model()
-    first = ibcl.IBCL(ibcl.networks.with_backbone(base, layers="auto"))
-    first.learn(tasks[0].train.x, tasks[0].train.y, task=tasks[0].name)
-    chosen = first.network.backbone
+    tasks = [_fewer(task, settings.train, random) for task in loaded]
     preferences = ibcl.sample_preferences(len(tasks), settings.preferences, seed=settings.seed)
-    expert = LoRA(
-        settings.rank,
-        LAST_LAYER,
-        epochs=settings.epochs,
-        learning_rate=settings.learning_rate,
-    )
     matrix = np.asarray(preferences, dtype=np.float64)
-    layers = () if chosen is None else chosen.layers
-    scene = Scene(base, tasks, matrix, settings.few, expert, layers)
-    for title, contender in CONTENDERS.items():
-        yield _row(title, settings.seed, contender(scene), scene)
+    upper = base.upper()
+    layers = choose(upper, base.depths, tasks)
+    scene = Scene(upper, tasks, matrix, settings.few, expert(base), layers, last=(upper.last_name,))
+    return scene, relative_cost(base, tasks[0].test.x[:_TIMED])
 
 
-def _fewer(task: BenchmarkTask, settings: Settings, random: np.random.Generator) -> BenchmarkTask:
-    def some(split: Split, rows: int) -> Split:
-        kept = random.permutation(len(split))[:rows]
-        return Split(split.x[kept], split.y[kept])
-
-    return replace(
-        task,
-        train=some(task.train, settings.train),
-        validation=some(task.validation, settings.validation),
-        test=some(task.test, settings.test),
-    )
+def expert(base: Base) -> LoRA:
+    """Return how adapters of a base are learnt."""
+    return LoRA(base.rank, base.targets, epochs=base.epochs, learning_rate=base.learning_rate)
 
 
-def _row(title: str, seed: int, outcome: Outcome, scene: Scene) -> Row:
+def relative_cost(base: Base, rows: NDArray[np.float32]) -> float:
+    """Return processor time of a pass through the upper part, in passes through the whole."""
+    upper, inputs = base.upper(), torch.as_tensor(rows)
+    whole, given = base.whole(len(rows))
+
+    def seconds(module: Any, x: torch.Tensor) -> float:
+        found = []
+        with torch.inference_mode():
+            for _ in range(3):
+                begin = time.process_time()
+                module(x)
+                found.append(time.process_time() - begin)
+        return min(found)
+
+    return seconds(upper, inputs) / seconds(whole, given)
+
+
+def _fewer(task: BenchmarkTask, rows: int | None, random: np.random.Generator) -> BenchmarkTask:
+    if rows is None:
+        return task
+    kept = random.permutation(len(task.train))[:rows]
+    return replace(task, train=Split(task.train.x[kept], task.train.y[kept]))
+
+
+def _row(title: str, settings: Settings, outcome: Outcome, scene: Scene, relative: float) -> Row:
     scores = weighted_accuracy(outcome.probabilities, scene)
     return Row(
+        settings.benchmark,
         title,
-        seed,
+        settings.seed,
         float(scores.mean()),
         float(scores[: scene.few].mean()),
         outcome.seconds,
         outcome.nbytes,
-        outcome.passes,
+        outcome.adapted,
+        1.0 + relative * outcome.adapted if outcome.gated else 1.0,
         outcome.per_preference,
         outcome.settings,
         len(scores) == len(scene.preferences),
@@ -135,8 +160,26 @@ def weighted_accuracy(probabilities: NDArray[Any], scene: Scene) -> NDArray[np.f
     return weighted
 
 
-def main() -> None:
-    """Print the lines of the table as JSON; settings come from the variable IBCL_ADAPTERS."""
-    settings = Settings(**json.loads(os.environ.get("IBCL_ADAPTERS", "{}")))
-    for row in run(settings):
-        print(json.dumps(asdict(row)), flush=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Add the lines of the table that a file lacks, as they are found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("benchmark", choices=sorted(BASES))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True, help="a file of lines of JSON")
+    parser.add_argument("--cheap", action="store_true", help="without what trains per preference")
+    parser.add_argument("--few", type=int, default=3, help="preferences of what trains for each")
+    given = parser.parse_args(arguments)
+    settings = Settings(given.benchmark, given.seed, few=given.few)
+    known = given.output.read_text().splitlines() if given.output.exists() else []
+    done = {
+        row["title"]
+        for row in map(json.loads, known)
+        if (row["benchmark"], row["seed"]) == (settings.benchmark, settings.seed)
+    }
+    wanted = [title for title in CONTENDERS if title not in done]
+    if given.cheap:
+        wanted = [title for title in wanted if title not in DEAR]
+    for row in run(settings, wanted):
+        with given.output.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        print(row.title, f"{row.accuracy:.2f}", flush=True)

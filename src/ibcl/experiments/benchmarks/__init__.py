@@ -79,6 +79,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ibcl.experiments.benchmarks.assembly import Settings, assemble
+from ibcl.experiments.benchmarks.backbones import Backbone
 from ibcl.experiments.benchmarks.benchmark import (
     Benchmark,
     BenchmarkTask,
@@ -162,7 +163,7 @@ def registered(name: str | os.PathLike[str]) -> BenchmarkRegistration:
 
 def load(
     name: str | os.PathLike[str],
-    backbone: str | None = None,
+    backbone: str | Backbone | None = None,
     data: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -175,7 +176,8 @@ def load(
     name
         Name of a benchmark, or path of a YAML description of your own.
     backbone
-        Feature extractor: a name of `ibcl.experiments.benchmarks.backbones`, a hub id or a folder.
+        Feature extractor: a name of `ibcl.experiments.benchmarks.backbones`, a hub id or a folder;
+        or a `Backbone` of your own.
         Default: the benchmark's own, which is the paper's.
     data
         Folder with copies of the data. Default: ``IBCL_DATA``, or else the public source.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ibcl.experiments.benchmarks.backbones import Backbone
 from ibcl.experiments.benchmarks.backbones import backbone as find_backbone
 from ibcl.experiments.benchmarks.balance import equal_classes
 from ibcl.experiments.benchmarks.benchmark import (
@@ -36,7 +37,7 @@ class Settings:
     Parameters
     ----------
     backbone
-        Name of the feature extractor, or ``None`` for the benchmark's own.
+        Name of the feature extractor, or one, or ``None`` for the benchmark's own.
     data
         Folder with local copies of the data, or ``None`` for the public source.
     cache
@@ -47,7 +48,7 @@ class Settings:
         Widest features to hand out; wider ones are projected. ``None`` for all there are.
     """
 
-    backbone: str | None
+    backbone: str | Backbone | None
     data: Path | None
     cache: Path
     seed: int
@@ -145,7 +146,10 @@ def _features(
         )
     kind = "image" if description.image is not None else "text"
     default = "resnet18" if kind == "image" else "tfidf"
-    extractor = find_backbone(settings.backbone or description.backbone or default)
+    chosen_backbone = settings.backbone or description.backbone or default
+    extractor = (
+        chosen_backbone if isinstance(chosen_backbone, Backbone) else find_backbone(chosen_backbone)
+    )
     if extractor.kind != kind:
         raise ValueError(
             f"the backbone {extractor.name} reads {extractor.kind}s, but the inputs of "

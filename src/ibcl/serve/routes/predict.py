@@ -7,6 +7,7 @@ one pass, and neither framework nor router stands in between (see `ibcl.serve.pr
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,6 +26,7 @@ from ibcl.serve.messages import (
 )
 from ibcl.serve.protection import Receive, Scope, Send
 from ibcl.serve.routes import errors
+from ibcl.serve.served import Row
 from ibcl.serve.service import Done, Job, Service, blocks
 from ibcl.serve.tokens import Caller
 
@@ -50,10 +52,11 @@ class Predict:
         body = _read(scope, await _received(receive))
         user, preference = _whose(body, scope["caller"])
         served = await self._service.version(body.version)
-        done = await self._service.predict(Job(body.rows, preference, user, served))
+        rows = served.rows(body)
+        done = await self._service.predict(Job(rows, preference, user, served))
         answer = _answer(done)
         if body.bounds or body.uncertainty or body.routing or body.set is not None:
-            answer |= await self._service.work(_details, done, body)
+            answer |= await self._service.work(_details, done, body, rows)
         content = to_json(answer)
         headers = [
             (b"content-type", b"application/json"),
@@ -114,7 +117,7 @@ def _answer(done: Done) -> dict[str, Any]:
     }
 
 
-def _details(done: Done, wanted: Prediction) -> dict[str, Any]:
+def _details(done: Done, wanted: Prediction, given: Sequence[Row]) -> dict[str, Any]:
     """Return what is computed on request only."""
     served = done.served
     model = served.model(done.preference)
@@ -125,8 +128,8 @@ def _details(done: Done, wanted: Prediction) -> dict[str, Any]:
         for part, more in values.items():
             found[part] += more
 
-    for block in blocks(len(wanted.rows), served):
-        rows = served.features(wanted.rows[block])
+    for block in blocks(len(given), served):
+        rows = served.features(given[block])
         if wanted.bounds:
             lower, upper = served.bounds(model, rows)
             add("bounds", lower=lower.tolist(), upper=upper.tolist())

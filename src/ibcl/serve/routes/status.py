@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ibcl.serve.messages import Health, Ready, Tasks
 from ibcl.serve.routes import check_administrator, errors, service_of
+from ibcl.serve.served import Served
 
 router = APIRouter(tags=["status"])
 
@@ -33,10 +36,18 @@ async def tasks(request: Request) -> Tasks:
         tasks=list(served.tasks),
         version=served.version,
         columns=list(served.columns),
+        inputs=_inputs(served),
         classes=None if served.classes is None else list(served.classes),
         pooling=str(getattr(served.learner.pooling, "name", served.learner.pooling)),
         samples={record.name: record.samples for record in served.learner.knowledge.records},
     )
+
+
+def _inputs(served: Served) -> list[int] | Literal["token ids"] | None:
+    arrays = served.reads_arrays
+    if arrays is None:
+        return None
+    return "token ids" if arrays.shape is None else list(arrays.shape)
 
 
 @router.get(

@@ -106,8 +106,9 @@ async def infer_of_user(request: Request, user: User, body: Feedback) -> Inferre
     check_user(request, user)
     service = service_of(request)
     served = service.versions.active
-    service.check_size(len(body.rows), served)
-    evidence = await service.work(log_densities_of, served, body.rows, body.labels, body.clicked)
+    rows = served.rows(body)
+    service.check_size(len(rows), served)
+    evidence = await service.work(log_densities_of, served, rows, body.labels, body.clicked)
     found: list[FollowedPreference] = []
 
     def make(stored: Stored | None) -> Stored | None:
@@ -136,8 +137,9 @@ async def infer(request: Request, body: Examples) -> InferredPreference:
     """Infer a preference from examples of nobody in particular; nothing is stored."""
     service = service_of(request)
     served = service.versions.active
-    service.check_size(len(body.rows), served)
-    evidence = await service.work(log_densities_of, served, body.rows, body.labels, body.clicked)
+    rows = served.rows(body)
+    service.check_size(len(rows), served)
+    evidence = await service.work(log_densities_of, served, rows, body.labels, body.clicked)
     found = await service.work(service.infer, None, served, evidence, 1.0)
     return InferredPreference(
         preference=found.weights, std=found.std, examples=len(evidence), version=served.version

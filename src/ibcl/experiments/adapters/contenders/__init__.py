@@ -5,10 +5,16 @@ A contender is a function with `contender(title)` before it, and its file's name
 
 from importlib import import_module
 
-from ibcl.experiments.adapters.contenders.scene import CONTENDERS, Outcome, Scene, contender
+from ibcl.experiments.adapters.contenders.scene import (
+    CONTENDERS,
+    DEAR,
+    Outcome,
+    Scene,
+    contender,
+)
 
 MODULES = ("routed", "first_task", "merged", "retrained")
 for _name in MODULES:
     import_module(f"{__name__}.{_name}")
 
-__all__ = ["CONTENDERS", "Outcome", "Scene", "contender"]
+__all__ = ["CONTENDERS", "DEAR", "Outcome", "Scene", "contender"]

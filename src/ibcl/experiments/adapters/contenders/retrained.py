@@ -33,7 +33,7 @@ def _kept(scene: Scene) -> float:
     return float(np.mean([task.train.x.nbytes + task.train.y.nbytes for task in scene.tasks]))
 
 
-@contender("head on all data per preference")
+@contender("head on all data per preference", dear=True)
 def heads(scene: Scene) -> Outcome:
     """One logistic regression per preference, on depths of the frozen base."""
     columns = scene.adapted.learner.network.columns
@@ -64,7 +64,7 @@ def _trained(scene: Scene, preferences: Matrix) -> tuple[NDArray[np.float32], fl
     return np.stack(answers).astype(np.float32), seconds
 
 
-@contender("LoRA on all data, one for all preferences")
+@contender("LoRA on all data, one for all preferences", dear=True)
 def once(scene: Scene) -> Outcome:
     """One LoRA on all tasks' data at once, which knows no preference."""
     tasks = len(scene.tasks)
@@ -72,7 +72,7 @@ def once(scene: Scene) -> Outcome:
     return Outcome(found.repeat(len(scene.preferences), 0), seconds / tasks, _kept(scene), 1.0, 0.0)
 
 
-@contender("LoRA on all data per preference")
+@contender("LoRA on all data per preference", dear=True)
 def retrained(scene: Scene) -> Outcome:
     """One LoRA per preference, on all tasks' data weighted by it."""
     found, seconds = _trained(scene, scene.preferences[: scene.few])

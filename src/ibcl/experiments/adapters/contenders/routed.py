@@ -7,22 +7,22 @@ import numpy as np
 from ibcl.experiments.adapters.contenders.scene import Outcome, Scene, Taught, contender
 
 
-def behind_the_gate(scene: Scene, taught: Taught, passes: float = 0.0) -> Outcome:
+def behind_the_gate(scene: Scene, taught: Taught, adapted: float = 0.0) -> Outcome:
     """What a learner answers to all preferences."""
     found = taught.learner.predict_many(scene.inputs, scene.preferences)
     size = taught.learner.knowledge.nbytes / len(scene.tasks)
-    return Outcome(found, taught.seconds, size, passes)
+    return Outcome(found, taught.seconds, size, adapted, gated=True)
 
 
 @contender("routed heads, last features")
 def last_features(scene: Scene) -> Outcome:
     """Heads on the frozen model's output."""
-    return behind_the_gate(scene, scene.taught(scene.base, (), None))
+    return behind_the_gate(scene, scene.taught(scene.base, scene.last, None))
 
 
 @contender("routed heads, several depths")
 def several_depths(scene: Scene) -> Outcome:
-    """Heads on depths that the first task chose."""
+    """Heads on depths that validation rows chose."""
     return behind_the_gate(scene, scene.taught(scene.base, scene.layers, None))
 
 
@@ -51,4 +51,4 @@ def top_adapter(scene: Scene) -> Outcome:
         ]
     )
     size = learner.knowledge.nbytes / len(scene.tasks)
-    return Outcome(found, scene.adapted.seconds, size, 1.0)
+    return Outcome(found, scene.adapted.seconds, size, 1.0, gated=True)

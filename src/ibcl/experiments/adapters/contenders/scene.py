@@ -49,7 +49,9 @@ class Scene:
     preferences
         One row each; a contender that must train for a preference answers the first `few` only.
     layers
-        The depths that `ibcl.depths` chose on the first task.
+        The depths that all but one contender read.
+    last
+        The last features, read as a depth.
     """
 
     base: nn.Module
@@ -58,6 +60,7 @@ class Scene:
     few: int
     expert: LoRA
     layers: Sequence[str] = ()
+    last: Sequence[str] = ()
 
     @property
     def inputs(self) -> NDArray[np.float32]:
@@ -66,7 +69,8 @@ class Scene:
 
     def taught(self, base: nn.Module, layers: Sequence[str], expert: LoRA | None) -> Taught:
         """Return a learner that has learnt all tasks."""
-        learner = ibcl.IBCL(ibcl.networks.with_backbone(base, layers=layers), expert=expert)
+        network = ibcl.networks.with_backbone(base, layers=layers, example=self.tasks[0].test.x[:1])
+        learner = ibcl.IBCL(network, expert=expert)
         begin = time.process_time()
         for task in self.tasks:
             learner.learn(task.train.x, task.train.y, task=task.name)
@@ -107,8 +111,10 @@ class Outcome:
         Of processor time per task, for learning.
     nbytes
         Kept per task.
-    passes
-        Adapted passes through the base per prediction, beside the frozen one where there is a gate.
+    adapted
+        Adapted models that are run per prediction.
+    gated
+        Whether the frozen model is run beside them.
     per_preference
         Seconds of processor time to make a preference's model.
     settings
@@ -118,21 +124,26 @@ class Outcome:
     probabilities: NDArray[np.float32]
     seconds: float
     nbytes: float
-    passes: float
+    adapted: float
     per_preference: float = 0.0
     settings: str = ""
+    gated: bool = False
 
 
 Contender = Callable[[Scene], Outcome]
 CONTENDERS: dict[str, Contender] = {}
 """All contenders, in the order of the table."""
+DEAR: set[str] = set()
+"""Those that train a model for each preference, or on all tasks' data."""
 
 
-def contender(title: str) -> Callable[[Contender], Contender]:
+def contender(title: str, *, dear: bool = False) -> Callable[[Contender], Contender]:
     """Make a contender known by its title."""
 
     def add(run: Contender) -> Contender:
         CONTENDERS[title] = run
+        if dear:
+            DEAR.add(title)
         return run
 
     return add

@@ -25,7 +25,8 @@ class Change:
     Parameters
     ----------
     layers
-        Shape (outputs, inputs) each, by the layer's name in the base.
+        Shape (outputs, inputs) each, by the layer's name in the base; linear layers, and
+        convolutions of one pixel.
     head
         Weight and bias side by side, shape (classes, columns + 1).
     knowledge
@@ -45,7 +46,7 @@ def change_of(adapter: Adapter) -> Change:
     scale = adapter.configuration["lora_alpha"] / adapter.configuration["r"]
     layers = {
         name.removeprefix(_PREFIX).removesuffix(_A): scale
-        * (adapter.tensors[name.removesuffix(_A) + _B] @ tensor)
+        * (adapter.tensors[name.removesuffix(_A) + _B].flatten(1) @ tensor.flatten(1))
         for name, tensor in adapter.tensors.items()
         if name.endswith(_A)
     }
@@ -66,8 +67,12 @@ def as_adapter(change: Change, like: Adapter) -> Adapter:
     for name, layer in change.layers.items():
         outputs, inputs = layer.shape
         a, b = (torch.eye(inputs), layer) if inputs <= rank else (layer, torch.eye(outputs))
-        tensors[_PREFIX + name + _A] = functional.pad(a, (0, 0, 0, rank - len(a)))
-        tensors[_PREFIX + name + _B] = functional.pad(b, (0, rank - b.shape[1]))
+        # Of convolutions of one pixel, two more dimensions.
+        more = like.tensors[_PREFIX + name + _A].shape[2:]
+        wide = functional.pad(a, (0, 0, 0, rank - len(a)))
+        tall = functional.pad(b, (0, rank - b.shape[1]))
+        tensors[_PREFIX + name + _A] = wide.reshape(*wide.shape, *more)
+        tensors[_PREFIX + name + _B] = tall.reshape(*tall.shape, *more)
     known = {**like.configuration, "r": rank, "lora_alpha": rank}
     head = change.head[:, :-1].contiguous(), change.head[:, -1].contiguous()
     return Adapter(known, tensors, head, like.classes, like.columns)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ibcl.adapters import Adapter
 from ibcl.experiments.adapters.merges.change import HEAD, Change, each_layer, weighted
-from ibcl.experiments.adapters.merges.observing import observed, with_ones
+from ibcl.experiments.adapters.merges.observing import by_position, observed, with_ones
 from ibcl.experiments.adapters.merges.registry import merge
 from ibcl.networks import FlatNetwork
 
@@ -35,7 +35,7 @@ def information(adapter: Adapter, network: FlatNetwork, features: Tensor) -> dic
                 logs[:, label].sum(), list(seen.returned.values()), retain_graph=True
             )
             for name, slope in zip(seen.returned, slopes, strict=True):
-                each = torch.einsum("nto,nti->noi", slope, seen.inputs[name])
+                each = torch.einsum("nto,nti->noi", by_position(slope), seen.inputs[name])
                 add(name, torch.einsum("n,noi->oi", shares[:, label], each.square()))
         add(HEAD, (shares * (1 - shares)).T @ with_ones(seen.read).square())
     return found

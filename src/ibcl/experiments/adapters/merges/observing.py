@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ibcl.adapters import Adapter
+from ibcl.adapters.adapted import Adapted
 from ibcl.networks import FlatNetwork
 
 # Rows at once: the gradients of each are held.
@@ -23,10 +24,12 @@ class Observed:
 
     Parameters
     ----------
-    inputs, returned
+    inputs
         Of every adapted layer, shape (rows, positions, columns).
+    returned
+        Of every adapted layer, as it is returned.
     mask
-        Which positions are tokens, shape (rows, positions).
+        Which positions count, shape (rows, positions).
     read
         What the head reads, shape (rows, columns).
     outputs
@@ -43,7 +46,7 @@ class Observed:
 def observed(
     adapter: Adapter, network: FlatNetwork, features: Tensor, gradients: bool = False
 ) -> Iterator[Observed]:
-    """Yield batches of what a model of tokens computes.
+    """Yield batches of what a model computes.
 
     Parameters
     ----------
@@ -59,7 +62,7 @@ def observed(
 
     def keep(name: str) -> Any:
         def note(_module: Any, given: Any, output: Tensor) -> None:
-            inputs[name], returned[name] = given[0].detach(), output
+            inputs[name], returned[name] = by_position(given[0].detach()), output
 
         return note
 
@@ -72,8 +75,26 @@ def observed(
         with torch.set_grad_enabled(gradients):
             read = adapted(rows[:, : network.columns], carried)
             outputs = functional.linear(read, *adapter.head)
-        mask = adapted.frozen.given(carried)[0][:, 1].bool()
-        yield Observed(dict(inputs), dict(returned), mask, read.detach(), outputs)
+        yield Observed(
+            dict(inputs), dict(returned), _mask(adapted, carried, inputs), read.detach(), outputs
+        )
+
+
+def by_position(values: Tensor) -> Tensor:
+    """Of an image, pixels as positions; shape (rows, positions, columns)."""
+    return values.flatten(2).transpose(1, 2) if values.ndim == 4 else values
+
+
+def _mask(adapted: Adapted, carried: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    """Which positions count, where the base says so; all of them otherwise."""
+    if adapted.frozen.takes_tokens:
+        return adapted.frozen.given(carried)[0][:, 1].bool()
+    told = getattr(adapted.frozen.backbone, "positions", None)
+    found = None if told is None else told(adapted.frozen.given(carried)[0])
+    if found is None:
+        return torch.ones(next(iter(inputs.values())).shape[:2], dtype=torch.bool)
+    assert isinstance(found, Tensor)
+    return found
 
 
 def with_ones(rows: Tensor) -> Tensor:
