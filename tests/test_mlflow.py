@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import ibcl
+from ibcl.networks import with_backbone
 
 pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
 import mlflow
@@ -122,3 +123,42 @@ def test_what_could_not_be_loaded_again_is_not_logged(tmp_path):
         ibcl.mlflow.save_model(learner, tmp_path / "model")
     with pytest.raises(ValueError, match="not dict"):
         ibcl.mlflow.save_model({}, tmp_path / "model")
+
+
+@pytest.mark.parametrize("kind", ["heads", "adapters"])
+def test_a_base_model_of_transformers_goes_with_what_was_learnt_on_it(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    testing = pytest.importorskip("fastapi.testclient", reason="MLflow's server needs fastapi")
+    from mlflow.pyfunc import scoring_server
+
+    config = transformers.BertConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+    )
+    expert = None
+    if kind == "adapters":
+        pytest.importorskip("peft")
+        expert = ibcl.adapters.LoRA(2, epochs=1)
+    base = transformers.BertModel(config)
+    learner = ibcl.IBCL(base, expert=expert) if expert else ibcl.IBCL(with_backbone(base))
+    ids = np.random.default_rng(0).integers(1, 30, (40, 6))
+    tokens = ibcl.networks.token_ids({"input_ids": ids})
+    for number, name in enumerate(PREFERENCE):
+        learner.learn(tokens, ids[:, number] > 15, task=name)
+    ibcl.mlflow.save_model(learner, tmp_path / "model")
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    expected = learner.model(PREFERENCE).predict_proba(tokens)[:, 1]
+    for rows in (tokens, {"input_ids": ids}, {"input_ids": ids, "attention_mask": ids > 0}):
+        found = loaded.predict(rows, params={"preference": PREFERENCE})
+        assert np.allclose(found["probability of 1"], expected, atol=1e-6)
+    body = {"inputs": {"input_ids": ids.tolist()}, "params": {"preference": PREFERENCE}}
+    with testing.TestClient(scoring_server.init(loaded)) as client:
+        answer = client.post("/invocations", json=body)
+    assert answer.status_code == 200, answer.text
+    served = pd.DataFrame(answer.json()["predictions"])
+    assert np.allclose(served["probability of 1"], expected, atol=1e-6)
+    test_nothing_is_pickled(tmp_path / "model")

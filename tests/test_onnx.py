@@ -96,17 +96,22 @@ def test_a_table_of_words_goes_in_encoded_and_the_file_says_as_what(tmp_path):
     assert_same(path, model.encoder.inputs(frame).numpy(), classifier.predict_proba(frame))
 
 
-def test_a_frozen_backbone_goes_along_when_an_example_says_what_it_takes(tmp_path):
+@pytest.mark.parametrize("told", ["by the backbone", "by an example"])
+def test_a_frozen_backbone_goes_along_when_something_says_what_it_takes(told, tmp_path):
     images = torch.randn(40, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     convolutions = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3))
-    network = ibcl.networks.with_backbone(convolutions, layers=["1", "2"], example=images)
+    known = {"example": images} if told == "by the backbone" else {"features": 7}
+    network = ibcl.networks.with_backbone(convolutions, layers=["1", "2"], **known)
     learner = ibcl.IBCL(network)
     learner.learn(images, images.mean((1, 2, 3)) > 0, task="a")
     learner.learn(images + 1, images[:, 0, 0, 0] > 0, task="b")
     model = learner.model([0.5, 0.5])
-    with pytest.raises(ValueError, match="give a few rows as example="):
+    if told == "by the backbone":
         model.export(tmp_path / "model.onnx")
-    model.export(tmp_path / "model.onnx", example=images[:1])
+    else:
+        with pytest.raises(ValueError, match="give a few rows as example="):
+            model.export(tmp_path / "model.onnx")
+        model.export(tmp_path / "model.onnx", example=images[:1])
     assert_same(tmp_path / "model.onnx", images.numpy(), model.predict_proba(images))
 
 

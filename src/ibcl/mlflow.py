@@ -7,6 +7,8 @@
     served.predict(frame, params={"preference": {"sci-fi": 0.8, "documentary": 0.2}})
 
 The model's folder holds what `ibcl.hub` describes, and this module reads it: nothing is pickled.
+A base model of `transformers` is kept beside it, as its own `save_pretrained` writes it, and texts
+are sent as token ids, ``{"inputs": {"input_ids": [[...]], "attention_mask": [[...]]}, ...}``.
 Answers are frames with the column ``prediction`` and, for classes, a column ``probability of ...``
 for each of them. Without a preference all tasks weigh the same; a single `ibcl.Model` has its own
 and takes none. ``mlflow models serve -m <uri> --env-manager local`` serves it by REST.
@@ -26,11 +28,15 @@ import pandas as pd
 from ibcl.encoding import Encoder
 from ibcl.learner import IBCL
 from ibcl.model import Model
+from ibcl.networks import token_ids
 from ibcl.pretrained import from_pretrained
 
 FLAVOUR = "ibcl"
 _FOLDER = "ibcl"
+# In that folder.
+_BASE = "base"
 _PREFERENCE = "preference"
+_IDS, _MASK = "input_ids", "attention_mask"
 
 
 def _mlflow() -> Any:
@@ -81,8 +87,11 @@ class PyFunc:
 
 
 def _table(rows: Any, encoder: Encoder | None) -> Any:
-    """Return a frame whose columns have no names, or need none, as an array."""
+    """Return a frame whose columns have no names, or need none, as an array; texts as token ids."""
     named = getattr(encoder, "names", None) is not None
+    if encoder is None and isinstance(rows, Mapping | pd.DataFrame) and _IDS in rows:
+        tokens = {name: np.stack([*rows[name]]) for name in (_IDS, _MASK) if name in rows}
+        return token_ids(tokens)
     return rows.to_numpy() if isinstance(rows, pd.DataFrame) and not named else rows
 
 
@@ -146,12 +155,20 @@ def _known(model: Any) -> IBCL | Model:
         )
     if isinstance(known, IBCL) and not known.tasks:
         raise ValueError("This learner has learnt no task yet: learn one before it is logged.")
-    if known.network.specification is None:
+    if known.network.specification is None and _base(known) is None:
         raise ValueError(
-            "MLflow could not build this network again, which ibcl.networks did not build; log a "
-            "learner whose network it did, such as a linear head on features computed before."
+            "MLflow could not build this network again, which neither ibcl.networks nor "
+            "transformers built; log a learner whose network one of them did, such as a linear "
+            "head on features computed before."
         )
     return known
+
+
+def _base(known: IBCL | Model) -> Any:
+    """Return the base model of `transformers` that something was learnt on, None without one."""
+    frozen = known.network.backbone
+    base = None if frozen is None else frozen.backbone
+    return base if hasattr(base, "save_pretrained") and hasattr(base, "config") else None
 
 
 def save_model(
@@ -180,6 +197,9 @@ def save_model(
     described = mlflow.models.Model() if mlflow_model is None else mlflow_model
     folder = Path(path)
     known.save_pretrained(folder / _FOLDER)
+    base = _base(known)
+    if base is not None:
+        base.save_pretrained(folder / _FOLDER / _BASE)
     described.signature = signature(known)
     if metadata is not None:
         described.metadata = dict(metadata)
@@ -225,9 +245,14 @@ def load_model(model_uri: str) -> IBCL | Model:
     _mlflow()
     from mlflow.artifacts import download_artifacts
 
-    return from_pretrained(Path(download_artifacts(artifact_uri=model_uri)) / _FOLDER)
+    return _read(Path(download_artifacts(artifact_uri=model_uri)) / _FOLDER)
 
 
 def _load_pyfunc(path: str) -> PyFunc:
     """Return what ``mlflow.pyfunc.load_model`` calls; MLflow finds this function by its name."""
-    return PyFunc(from_pretrained(path))
+    return PyFunc(_read(Path(path)))
+
+
+def _read(folder: Path) -> IBCL | Model:
+    base = folder / _BASE
+    return from_pretrained(folder, network=base if base.is_dir() else None)

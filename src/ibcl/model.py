@@ -158,6 +158,8 @@ class Model:
             rows = as_inputs(example) if self.encoder is None else self.encoder.inputs(example)
         elif isinstance(inputs, int):
             rows = torch.zeros(2, inputs - (size or 0))
+        elif self.network.backbone is not None and self.network.backbone.input_shape is not None:
+            rows = torch.zeros(2, *self.network.backbone.input_shape)
         else:
             raise ValueError(
                 "Nothing says what inputs this network takes: give a few rows as example=."
