@@ -29,6 +29,7 @@ BODIES = st.fixed_dictionaries(
     {},
     optional={
         "rows": st.lists(mappings(COLUMNS, JSON), max_size=3) | JSON,
+        "inputs": JSON,
         "preference": mappings(TASKS, JSON) | JSON,
         "user": JSON,
         "labels": JSON,

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from ibcl.networks import FlatNetwork
 from ibcl.serve.errors import ApiError
 from ibcl.serve.messages import Inputs, TokenIds
-from ibcl.serve.settings import LARGEST_ROWS
 
 Array = NDArray[Any]
 # More than this single precision does not hold.
@@ -128,7 +127,7 @@ class ArrayInputs:
             )
         masks = inputs.attention_mask
         if masks is None:
-            masks = [[int(one != self.padding) for one in ids] for ids in inputs.input_ids]
+            masks = [[float(one != self.padding) for one in ids] for ids in inputs.input_ids]
         if [len(mask) for mask in masks] != [len(ids) for ids in inputs.input_ids]:
             raise ApiError(409, "The attention_mask must have one number for every token id.")
         longest = max(map(len, inputs.input_ids))
@@ -136,22 +135,20 @@ class ArrayInputs:
             raise ApiError(
                 409, f"A text has {longest} tokens, but the base model takes {self.longest}."
             )
-        largest = max(max(ids) for ids in inputs.input_ids)
+        largest = int(max(max(ids) for ids in inputs.input_ids))
         if self.vocabulary is not None and largest >= self.vocabulary:
             raise ApiError(
                 409,
                 f"The token id {largest} is not one of the base model's, which are below "
                 f"{self.vocabulary}.",
             )
-        return [np.array(row) for row in zip(inputs.input_ids, masks, strict=True)]
+        return [np.array(row, dtype=np.int64) for row in zip(inputs.input_ids, masks, strict=True)]
 
 
 def numbers(inputs: Inputs) -> NDArray[np.float32]:
     """Return nested lists of finite numbers as an array with one entry a row."""
     if isinstance(inputs, TokenIds):
         raise ApiError(409, "This knowledge base reads numbers, not token ids.")
-    if not 1 <= len(inputs) <= LARGEST_ROWS:
-        raise ApiError(422, f"inputs: Send 1 to {LARGEST_ROWS:,} rows.")
     try:
         values = np.array(inputs)
     except ValueError:

@@ -24,9 +24,10 @@ Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
 Value = Finite | Whole | StrictBool | Annotated[str, StringConstraints(max_length=10_000)] | None
 Row = dict[Name, Value]
 Rows = Annotated[list[Row], Field(min_length=1, max_length=LARGEST_ROWS)]
-TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**24)]
+# In JSON 5.0 is a whole number too.
+TokenId = Annotated[float, Field(strict=True, ge=0, lt=2**24, multiple_of=1)]
 Tokens = Annotated[list[TokenId], Field(min_length=1)]
-Mask = list[Annotated[int, Field(strict=True, ge=0, le=1)]]
+Mask = list[Annotated[float, Field(strict=True, ge=0, le=1, multiple_of=1)]]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Weights = Annotated[dict[Name, Weight], Field(min_length=1, max_length=LARGEST_PREFERENCE)]
 Label = StrictBool | Whole | Finite | Annotated[str, StringConstraints(max_length=1000)]
@@ -46,14 +47,21 @@ class TokenIds(Message):
     attention_mask: Annotated[list[Mask], Field(max_length=LARGEST_ROWS)] | None = None
 
 
-Inputs = TokenIds | list[Any]
+Inputs = TokenIds | Annotated[list[Any], Field(min_length=1, max_length=LARGEST_ROWS)]
 
 
 class Given(Message):
-    """Rows by the names of their columns; or, of networks that read no table, arrays."""
+    """Rows by the names of their columns; or, of networks that read no table, arrays.
 
-    rows: Rows | None = None
-    inputs: Inputs | None = None
+    Which of the two it is shows in the fields that are set.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["rows"]}, {"required": ["inputs"]}]}
+    )
+
+    rows: Rows = Field(default_factory=list)
+    inputs: Inputs = Field(default_factory=list)
     """Nested lists of numbers with one entry a row, or token ids."""
 
 

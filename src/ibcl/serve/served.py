@@ -95,11 +95,11 @@ class Served:
 
     def rows(self, given: Given) -> Sequence[Row]:
         """Return the rows of a request, by name or as arrays, whichever this one reads."""
-        if (given.rows is None) == (given.inputs is None):
+        by_name, as_arrays = (name in given.model_fields_set for name in ("rows", "inputs"))
+        if by_name == as_arrays:
             raise ApiError(422, "body: Give either rows or inputs.")
         arrays, columns = self.reads_arrays, self.columns
-        if given.inputs is None:
-            assert given.rows is not None
+        if by_name:
             if arrays is not None:
                 raise ApiError(409, f"This knowledge base reads {arrays}: send them as inputs.")
             return given.rows
