@@ -10,7 +10,7 @@ import pandas as pd
 import ibcl
 
 COLUMNS = ["size", "floor", "town", "garden", "sold"]
-TOWNS = ["Oslo", "NA", "01", "1", "true", "é", " ", "None", "2024-02-29"]
+TOWNS = ["Oslo", "NA", "01", "1", "true", "é", " ", "None", "2024-02-29", str(2**60 + 1)]
 KINDS = ("two classes", "three classes", "values", "counts")
 OPTIONS = {"values": ["--regression"], "counts": ["--regression", "--likelihood", "poisson"]}
 """What `ibcl learn` is told of a kind."""

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -160,7 +160,7 @@ WORDS = st.sampled_from(["12", " 12 ", "1e2", "NA", "nan", "", "true", "x", "1_0
 CELLS = (
     SIZES | WORDS,
     st.integers(0, 9) | st.sampled_from([1.0, 1.5, True, "1", "01", "NA"]),
-    st.sampled_from([*TOWNS, 1, 1.0, True, "True", "Lima", "", "nan", 2**60, 0.1])
+    st.sampled_from([*TOWNS, 1, 1.0, True, "True", "Lima", "", "nan", 2**60, 2**60 + 1, 0.1])
     | st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=4),
     st.booleans() | st.sampled_from([0, 1, "true", "FALSE", "0", 1.0, "None"]),
     st.dates().map(str) | st.datetimes().map(str) | st.sampled_from(["NA", "", "soon", "2024"]),
@@ -168,7 +168,7 @@ CELLS = (
 GOOD = (
     st.floats(0, 300) | st.integers(0, 300),
     st.integers(0, 4),
-    st.sampled_from(TOWNS),
+    st.sampled_from([*TOWNS, 2**60 + 1]),
     st.booleans(),
     st.dates().map(str),
 )
@@ -178,6 +178,8 @@ ROWS = st.lists(ROW, min_size=1, max_size=3)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5)
 @given(ROWS)
+@example([(80.0, 1, 2**60 + 1, True, None), (80.0, 1, 2**60, True, None)])
+@example([(True, 1.0, True, 1, None), ("1", "1", "true", "1", None), (1, True, 1, True, "")])
 def test_every_front_door_gives_every_row_the_same_answer(doors, rows):
     answers = {name: door(rows) for name, door in doors.items()}
     expected = answers["library, one by one"]

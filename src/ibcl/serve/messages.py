@@ -19,7 +19,8 @@ User = Annotated[
     ),
 ]
 VersionName = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,64}$")]
-Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+# As many digits as a class or category that is a whole number may have.
+Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**64)]
 # Tried in order, so the most frequent kind comes first.
 Value = Finite | Whole | StrictBool | Annotated[str, StringConstraints(max_length=10_000)] | None
 Row = dict[Name, Value]

@@ -65,7 +65,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Position = Annotated[int, Field(ge=0, lt=2**31)]
 Word = Annotated[str, Field(min_length=1, max_length=100)]
-Setting = int | float | bool | str | None
+Setting = bool | int | float | str | None
 Settings = Annotated[dict[Word, Setting], Field(max_length=100)]
 
 
