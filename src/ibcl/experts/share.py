@@ -49,14 +49,13 @@ def posterior_share(likelihood: Likelihood, expert: Tensor, head: Tensor, data: 
     expert, head = expert.double().cpu(), head.double().cpu()
     y = data.y.cpu()
     weights = torch.ones(data.size) if data.weights is None else data.weights.cpu()
-    sums = []
-    for share in shares:
-        mixture = share * expert + (1 - share) * head
-        if likelihood.classification:
-            chances = mixture[torch.arange(data.size), y.long()]
-            losses = -chances.clamp(min=_SMALLEST_PROBABILITY).log()
-        else:
-            losses = likelihood.negative_log(likelihood.outputs_of(mixture), y)
-        prior = _HEADS_FAVOUR * torch.log1p(-share)
-        sums.append(prior - (weights.to(losses) * losses).sum())
-    return float((torch.softmax(torch.stack(sums).double(), 0) * shares).sum())
+    if likelihood.classification:
+        own, other = (each[torch.arange(data.size), y.long()] for each in (expert, head))
+        chances = torch.outer(shares, own) + torch.outer(1 - shares, other)
+        losses = -chances.clamp(min=_SMALLEST_PROBABILITY).log()
+    else:
+        mixtures = [share * expert + (1 - share) * head for share in shares]
+        outputs = likelihood.outputs_of(torch.cat(mixtures))
+        losses = likelihood.negative_log(outputs, torch.cat([y] * _PARTS)).reshape(_PARTS, -1)
+    prior = _HEADS_FAVOUR * torch.log1p(-shares)
+    return float(torch.softmax(prior - losses.double() @ weights.double(), 0) @ shares)
