@@ -14,10 +14,11 @@ import copy
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -121,10 +122,12 @@ class RandomReLUFeatures(nn.Module):
         return torch.cat([x, features], -1) if self.skip else features
 
 
-def _positive(**sizes: int) -> None:
+def _sizes(**sizes: int) -> list[int]:
+    """Return sizes as Python has them, whatever kind of whole number they came as."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"{name} must be a positive whole number, not {size!r}.")
+    return [int(size) for size in sizes.values()]
 
 
 def _affordable(*widths: int) -> None:
@@ -159,7 +162,7 @@ def linear(inputs: int, outputs: int = 1, known: Sequence[int] | None = None) ->
     >>> linear(512)(torch.zeros(2, 512)).shape
     torch.Size([2, 1])
     """
-    _positive(inputs=inputs, outputs=outputs)
+    inputs, outputs = _sizes(inputs=inputs, outputs=outputs)
     _affordable(inputs, outputs)
     grown = _check_known(inputs, known)
     specification = {"kind": "linear", "inputs": inputs, "outputs": outputs, **grown}
@@ -176,8 +179,9 @@ def mlp(
     >>> FlatNetwork(mlp(512, hidden=64)).dimension
     32897
     """
-    widths = [hidden] if isinstance(hidden, int) else list(hidden)
-    _positive(inputs=inputs, outputs=outputs, **{f"hidden[{i}]": w for i, w in enumerate(widths)})
+    inputs, outputs = _sizes(inputs=inputs, outputs=outputs)
+    several = hidden if isinstance(hidden, Iterable) else [hidden]
+    widths = _sizes(**{f"hidden[{i}]": width for i, width in enumerate(several)})
     _affordable(inputs, *widths, outputs)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, not {activation!r}.")
@@ -226,13 +230,14 @@ def random_features(
     >>> FlatNetwork(random_features(64, width=256, skip=True)).dimension
     321
     """
-    _positive(inputs=inputs, width=width, outputs=outputs)
+    inputs, width, outputs = _sizes(inputs=inputs, width=width, outputs=outputs)
     _affordable(inputs, width, outputs)
     for name, value in {"skip": skip, "exact": exact}.items():
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, not {value!r}.")
-    if not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
+    if not isinstance(seed, Integral) or not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must be a whole number of at most 64 bits, not {seed!r}.")
+    seed = int(seed)
     specification = {
         "kind": "random_features",
         "inputs": inputs,

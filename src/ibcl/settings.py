@@ -76,7 +76,8 @@ def check_setting(settings: type, name: str, value: Any) -> None:
 
 
 def _is_seed(value: Any) -> bool:
-    return isinstance(value, Integral) and -(2**63) <= int(value) < 2**64
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and -(2**63) <= int(value) < 2**64
 
 
 def _between(low: float, high: float) -> Callable[[Any], bool]:

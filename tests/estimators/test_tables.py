@@ -7,9 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -348,3 +351,32 @@ def test_numbers_in_another_notation_are_categories_and_said(text):
     frame = pd.DataFrame({"a": [text.format(k % 3) for k in range(30)], "b": range(30)})
     with pytest.warns(UserWarning, match=r"Column 'a' is learnt as categories, since"):
         ibcl.IBCLClassifier("linear").fit(frame, np.arange(30) % 2)
+
+
+def test_settings_are_numbers_of_any_kind():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    plain = {"width": 8, "memory": 100_000, "random_state": 3, "calibration": 10, "alpha": 0.5}
+    given = {name: np.array(value)[()] for name, value in plain.items()}
+    answers = [
+        ibcl.IBCLClassifier(**settings).fit(X, X[:, 0] > 0).predict_proba(X)
+        for settings in (plain, given)
+    ]
+    np.testing.assert_array_equal(*answers)
+    search = GridSearchCV(ibcl.IBCLClassifier(), {"width": np.arange(4, 12, 4)}, cv=2)
+    assert search.fit(X, X[:, 0] > 0).best_params_["width"] in (4, 8)
+    for wrong in ({"random_state": True}, {"width": True}, {"width": 2.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+            ibcl.IBCLClassifier(**wrong).fit(X, X[:, 0] > 0)
+    with pytest.raises(ValueError, match="noise must be positive"):
+        ibcl.IBCLRegressor(noise="x").fit(X, X[:, 0])
+
+
+def test_frames_of_other_libraries_and_tensors_are_tables():
+    frame = pd.DataFrame({"a": np.linspace(-1, 1, 40), "b": ["p", "q"] * 20})
+    y = np.where(frame["a"] > 0, "yes", "no")
+    arrow = pa.Table.from_pandas(frame)
+    plain = ibcl.IBCLClassifier("linear").fit(frame, y)
+    other = ibcl.IBCLClassifier("linear").fit(arrow, pa.array(y))
+    np.testing.assert_array_equal(other.predict_proba(arrow), plain.predict_proba(frame))
+    x = torch.tensor(frame[["a"]].to_numpy(), requires_grad=True)
+    assert ibcl.IBCLClassifier("linear").fit(x, y).score(x, y) > 0.9

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -135,6 +136,8 @@ class RoutedEvidence(PoolingRule):
             )
         if not 0 <= self.tolerance < 0.5:
             raise ValueError(f"tolerance must be at least 0 and below 0.5, not {self.tolerance!r}.")
+        if isinstance(self.memory, Integral) and not isinstance(self.memory, bool):
+            object.__setattr__(self, "memory", int(self.memory))
         size = isinstance(self.memory, int) and not isinstance(self.memory, bool)
         named = self.memory in (COMPACT, EXACT, SHARED)
         if not named and not (size and int(self.memory) > 0):

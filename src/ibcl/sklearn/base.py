@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor
 
 from ibcl.conformal import CalibrationRows, held_out
 from ibcl.deprecation import independent_from, renamed_setting
@@ -110,8 +112,12 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         """Check a table as scikit-learn does, and leave a frame a frame.
 
         An estimator refuses a frame whose columns are others, or in another order, than those it
-        was fitted on, as all of scikit-learn does.
+        was fitted on, as all of scikit-learn does. Frames of other libraries become pandas' own.
         """
+        if isinstance(X, Tensor):
+            X = X.detach().cpu()
+        elif not isinstance(X, pd.DataFrame) and hasattr(X, "to_pandas"):
+            X = X.to_pandas()
         first = y is not None and not hasattr(self, "learner_")
         if isinstance(X, pd.DataFrame):
             repeated = X.columns[X.columns.duplicated()]
@@ -192,7 +198,10 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _seed(self) -> int:
         state = self.random_state
-        return state if isinstance(state, int) else check_random_state(state).randint(2**31 - 1)
+        if isinstance(state, bool):
+            raise ValueError(f"random_state must be a seed, a RandomState or None, not {state!r}.")
+        whole = isinstance(state, Integral)
+        return int(state) if whole else check_random_state(state).randint(2**31 - 1)
 
     def _chosen_head(self, schema: Schema, table: Any, y: NDArray[Any], seed: int) -> HeadChoice:
         """Return the network that is asked for, or the one that the first task chooses."""

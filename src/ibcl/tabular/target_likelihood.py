@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from ibcl.likelihoods import LIKELIHOODS, Likelihood, Normal, canonical
 
 
@@ -41,7 +43,7 @@ def value_likelihood(
     if kind is not Normal or not isinstance(likelihood, str):
         called = likelihood if isinstance(likelihood, str) else kind.name
         raise ValueError(f"noise= means nothing to likelihood={called!r}; leave it out.")
-    if not 0 < noise < float("inf"):
+    if not isinstance(noise, Real) or not 0 < float(noise) < float("inf"):
         raise ValueError(f"The noise must be positive, not {noise!r}.")
     return Normal(noise)
 
