@@ -70,6 +70,22 @@ def test_room_for_more_changes_no_answer(towns, classes, more, head, memory):
     assert np.allclose(larger.model("first").novelty(frame), known.model("first").novelty(frame))
 
 
+@pytest.mark.parametrize("head", ["linear", "random_features"])
+def test_a_grown_model_answers_alike_as_a_plain_module_and_from_a_file(head, tmp_path):
+    """The gate reads what there was before it grew, which are not the first features."""
+    before, after = table(TOWNS[:2], seed=1), table(TOWNS, seed=3)
+    larger = room_for(learner(before, labels(before, ["no", "yes"]), head), after)
+    larger.learn(after, labels(after, ["no", "yes"]), task="second")
+    model = larger.model([0.5, 0.5])
+    expected = np.asarray(model.predict_proba(after))
+    with torch.no_grad():
+        outputs = model.module()(model.encoder.inputs(after))
+    assert np.allclose(model.likelihood.mean(outputs), expected, atol=1e-5)
+    model.save(tmp_path / "model.safetensors")
+    loaded = ibcl.load_model(tmp_path / "model.safetensors")
+    assert np.allclose(loaded.predict_proba(after), expected, atol=1e-6)
+
+
 def test_a_regression_has_room_for_more_categories():
     frame = table(["Oslo", "Rome"], seed=0)
     known = learner(frame, frame.age * 3 + 1, regression=True)

@@ -490,6 +490,12 @@ class FlatNetwork:
         return torch.tensor([*known, *random])
 
     @property
+    def gate_columns(self) -> int | None:
+        """How many numbers a gate reads of a sample's φ; None where only the input says."""
+        known = self.known_columns
+        return self.columns if known is None else len(known)
+
+    @property
     def specification(self) -> Specification | None:
         """How to rebuild the module, or None for a module this library did not build."""
         return getattr(self._original, "specification", None)

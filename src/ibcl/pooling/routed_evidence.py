@@ -398,8 +398,7 @@ class RoutedEvidencePredictives(GatedPredictives[RoutedEvidence]):
     def gate(self) -> DensityGate:
         """Densities of the tasks."""
         gate = self.rule.make_gate(self.knowledge, self.network)
-        known = self.network.known_columns
-        expected = self.network.columns if known is None else len(known)
+        expected = self.network.gate_columns
         if expected is not None and gate.columns != expected:
             raise ValueError(
                 f"The tasks' densities are of {gate.columns} features, the network has {expected}."

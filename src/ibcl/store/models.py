@@ -297,7 +297,7 @@ def _routed(
         restore_frozen(flat, {name.removeprefix(_FIXED): value for name, value in fixed.items()})
     gate = gate_from_tensors(tensors, temperature)
     heads, weights = _heads(flat, tensors, gate, tasks)
-    if flat.columns not in (None, gate.columns):
+    if flat.gate_columns not in (None, gate.columns):
         raise ValueError("its gate needs other features")
     return RoutedNetworks(flat, likelihood, heads, gate, weights)
 
