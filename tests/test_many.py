@@ -6,7 +6,7 @@ import torch
 
 import ibcl
 from ibcl import predictive
-from ibcl.routing import predictive as routed_predictive
+from ibcl.routing import many_preferences as routed_answers
 from kinds import CASES, IDS, INPUTS, learner, preferences, probes, task, taught, teach
 from theorems import answer
 
@@ -77,13 +77,13 @@ def test_blocks_put_together_are_one_block(kind, rule, numbers):
 def test_blocks_within_the_processors_cache_do_not_show(monkeypatch):
     learnt, matrix = taught("binary"), preferences()
     whole = learnt.predict_many(X, matrix)
-    monkeypatch.setattr(routed_predictive, "_CACHED_NUMBERS", 3 * 2 * len(X))
+    monkeypatch.setattr(routed_answers, "_CACHED_NUMBERS", 3 * 2 * len(X))
     torch.testing.assert_close(learnt.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
     single = taught("binary", "evidence")
     whole = single.predict_many(X, matrix)
     for numbers in (2 * 2 * len(X), 1):
         monkeypatch.setattr(predictive, "_BLOCK_NUMBERS", numbers)
-        monkeypatch.setattr(routed_predictive, "_CACHED_NUMBERS", numbers)
+        monkeypatch.setattr(routed_answers, "_CACHED_NUMBERS", numbers)
         torch.testing.assert_close(single.predict_many(X, matrix), whole, rtol=1e-6, atol=1e-7)
         assert len(learnt.predict_many(X, matrix)) == len(matrix)
 

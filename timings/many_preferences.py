@@ -14,6 +14,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 import torch
@@ -57,22 +58,23 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(ROWS, features, generator=generator) / features**0.5
     preferences = ibcl.sample_preferences(TASKS, arguments.preferences)
-    few = preferences[:SOLVES]
+    # A learner remembers the models of preferences that come back: no solve meets one again.
+    fresh = iter(ibcl.sample_preferences(TASKS, 2 * SOLVES * (arguments.rounds + 1), seed=1))
     weights = torch.as_tensor(preferences, dtype=torch.float32)
     either = torch.randn(TASKS, ROWS, generator=generator)
     work: dict[str, Callable[[], object]] = {
         "predict_many": lambda: routed.predict_many(rows, preferences),
         "two bare products": lambda: (weights @ either, weights @ either),
-        "evidence solves": lambda: [one_head.model(w).theta for w in few],
+        "evidence solves": lambda: [one_head.model(w).theta for w in islice(fresh, SOLVES)],
         "evidence solves and predictions": lambda: [
-            one_head.model(w).predict_proba(rows) for w in few
+            one_head.model(w).predict_proba(rows) for w in islice(fresh, SOLVES)
         ],
     }
     for each in work.values():
         each()
     rounds = [[processor_seconds(each) for each in work.values()] for _ in range(arguments.rounds)]
     ours, bare, solves, predicted = np.min(rounds, axis=0)
-    each = len(preferences) / len(few)
+    each = len(preferences) / SOLVES
     table = Table("what", "seconds", "against predict_many", "target")
     table.title = f"{features} features, load {load:.1f}, {os.cpu_count()} cores"
     table.add_row("predict_many", f"{ours:.3f}", "1", "")

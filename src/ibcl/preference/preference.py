@@ -320,7 +320,10 @@ def preference_matrix(
     result = matrix.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         off = abs(result.sum(1) - 1)
-    certain = (result >= 0).all(1) & (off <= (0 if normalise else TOLERANCE))
+    certain = off <= (0 if normalise else TOLERANCE)
+    # Whole columns of small rows are compared far faster than row by row.
+    if not result.min(initial=0) >= 0:
+        certain &= (result >= 0).all(1)
     for row in np.flatnonzero(~certain):
         result[row] = read(int(row), result[row])
     return result

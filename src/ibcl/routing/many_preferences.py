@@ -19,8 +19,8 @@ from torch import Tensor
 from ibcl.predictive import Answers
 from ibcl.routing.predictive import TaskHeads, mixed, row_blocks
 
-# Preferences whose answers are divided while they are still in the processor's cache.
-_CACHED_NUMBERS = 2**19
+# Answers that are divided while they and their denominators are still in the processor's cache.
+_CACHED_NUMBERS = 2**17
 # Columns up to which every number has a denominator of its own.
 _FEW_COLUMNS = 4
 # Below this, single precision has lost too much of Σ_k w_k e_k: those answers are computed again.
@@ -119,9 +119,11 @@ class RoutedAnswers(Answers):
             if doubtful and shares.numel() and float(shares.min()) < _SMALLEST_SHARE:
                 self._mend(users[begin : begin + step], shares[:, ::repeated], answer)
         answers = result.view(len(users), self.rows, self.columns)
-        vertex = (users > 0).sum(1) == 1
-        if bool(vertex.any()):
-            answers[vertex] = self._at_vertices.float()[users[vertex].argmax(1)]
+        # Whoever has no small weight has weight on every task.
+        if doubtful or users.shape[1] == 1:
+            vertex = torch.nonzero((users > 0).sum(1) == 1).flatten()
+            if len(vertex):
+                answers[vertex] = self._at_vertices.float()[users[vertex].argmax(1)]
         return answers
 
     def _crossed_where_shared(self, users: Tensor) -> Tensor:
