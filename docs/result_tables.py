@@ -26,6 +26,7 @@ import pandas as pd
 
 from ibcl.experiments import methods
 from ibcl.experiments.evaluation import bootstrap
+from ibcl.experiments.evaluation.ablation import STUDY_NAMES
 from ibcl.experiments.evaluation.comparison_tables import (
     column_title,
     comparison,
@@ -285,7 +286,7 @@ def _table_results() -> pd.DataFrame:
 
 
 def _study(name: str) -> str:
-    """A study of version 0.2."""
+    """A study beside the protocol."""
     (table,) = study_tables({name: read_study(name, RESULTS / "tables")}).values()
     return markdown(table)
 
@@ -305,7 +306,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "seconds": seconds,
     "trials": trials,
     "movies": movies,
-    **{f"study-{name}": partial(_study, name) for name in ("detection", "bounds", "inferred")},
+    **{f"study-{name}": partial(_study, name) for name in STUDY_NAMES},
     "tables-sentence": lambda: tables_page.sentence(_table_results()),
     "tables-scores": lambda: markdown(tables_page.scores(_table_results())),
     "tables-differences": lambda: markdown(tables_page.differences(_table_results())),

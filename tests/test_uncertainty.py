@@ -17,6 +17,32 @@ def test_a_calibrated_forecast_has_a_small_error_and_a_sure_one_a_large():
     assert expected_calibration_error((p > 0.5).astype(float), y) > 0.2
 
 
+def test_weights_count_as_repetitions():
+    generator = np.random.default_rng(0)
+    p, y = generator.random(50), generator.integers(0, 2, 50)
+    times = generator.integers(1, 4, 50)
+    repeated = expected_calibration_error(np.repeat(p, times), np.repeat(y, times))
+    assert expected_calibration_error(p, y, weights=times) == pytest.approx(repeated)
+    assert expected_calibration_error(p, y, weights=np.ones(50)) == expected_calibration_error(p, y)
+
+
+@pytest.mark.parametrize("w", [0.5, 0.25, 1.0])
+def test_bayes_rule_is_calibrated_on_its_preference_s_inputs_and_not_on_single_tasks(w):
+    """Two tasks ask of the same input: 9 in 10 are of class 1 in one, 3 in 10 in the other."""
+    one, other = np.repeat([1, 0], [9, 1]), np.repeat([1, 0], [3, 7])
+    answer = np.full(20, w * 0.9 + (1 - w) * 0.3)
+    together = np.concatenate([one, other])
+    shares = np.repeat([w, 1 - w], 10)
+    assert expected_calibration_error(answer, together, weights=shares) < 1e-12
+    assert expected_calibration_error(answer[:10], one) == pytest.approx((1 - w) * 0.6)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0], [0.0, 0.0], [1.0, np.nan]])
+def test_weights_that_are_none_are_refused(weights):
+    with pytest.raises(ValueError, match="one number of at least 0 per row"):
+        expected_calibration_error([0.2, 0.9], [0, 1], weights=weights)
+
+
 @given(st.integers(0, 1000))
 def test_the_error_matches_scikit_learns_calibration_curve(seed):
     generator = np.random.default_rng(seed)

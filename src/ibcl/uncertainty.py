@@ -50,7 +50,10 @@ def decompose(probabilities: Tensor) -> Uncertainty:
 
 
 def expected_calibration_error(
-    probabilities: ArrayLike | Tensor, y: ArrayLike | Tensor, bins: int = 15
+    probabilities: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    bins: int = 15,
+    weights: ArrayLike | None = None,
 ) -> float:
     """Average gap between confidence and accuracy, over equally wide bins of confidence.
 
@@ -60,11 +63,15 @@ def expected_calibration_error(
         Class probabilities of shape (n, classes), or of class 1 alone with shape (n,).
     y
         True classes 0, 1, ...
+    weights
+        What each row counts; all the same without them.
 
     Examples
     --------
     >>> expected_calibration_error([[0.0, 1.0], [0.0, 1.0]], [1, 0])
     0.5
+    >>> expected_calibration_error([[0.0, 1.0], [0.0, 1.0]], [1, 0], weights=[3, 1])
+    0.25
     """
     table = np.asarray(probabilities, dtype=np.float64)
     labels = np.asarray(y)
@@ -78,9 +85,11 @@ def expected_calibration_error(
         raise ValueError("Probabilities must lie between 0 and 1.")
     if bins < 1:
         raise ValueError(f"bins must be at least 1, not {bins}.")
+    shares = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if shares.shape != labels.shape or shares.min() < 0 or not 0 < shares.sum() < np.inf:
+        raise ValueError("Weights must be one number of at least 0 per row, and not all 0.")
     confidence = table.max(1)
     correct = table.argmax(1) == labels
     which = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    sizes = np.bincount(which, minlength=bins)
-    gaps = np.bincount(which, weights=confidence - correct, minlength=bins)
-    return float(np.abs(gaps).sum() / sizes.sum())
+    gaps = np.bincount(which, weights=shares * (confidence - correct), minlength=bins)
+    return float(np.abs(gaps).sum() / shares.sum())

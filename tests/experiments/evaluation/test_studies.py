@@ -8,7 +8,15 @@ from ibcl.experiments import benchmarks
 from ibcl.experiments.evaluation.ablation import ablation_cells
 from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.runs import read_runs, read_study, run_all
-from ibcl.experiments.evaluation.studies import EXAMPLES, bounds, detection, inferred
+from ibcl.experiments.evaluation.studies import (
+    EXAMPLES,
+    OWN_INPUTS,
+    SINGLE_TASKS,
+    bounds,
+    calibration,
+    detection,
+    inferred,
+)
 from ibcl.experiments.evaluation.study_tables import study_tables
 
 
@@ -38,6 +46,16 @@ def test_more_examples_come_closer_to_the_preference(digits):
 
 def test_benchmarks_without_a_backbone_have_no_other_inputs(digits):
     assert detection(contender("routed", "digits"), digits, 0).empty
+
+
+def test_calibration_on_a_preference_s_inputs_is_the_error_of_all_tasks_together(digits):
+    table = calibration(contender("routed", "digits"), digits, 0).set_index("of")
+    assert set(table["preferences"]) == {"uniform"}
+    # Gaps of either sign even out between tasks, so that together they are no larger.
+    assert 0 < table["error"][OWN_INPUTS] <= table["error"][SINGLE_TASKS]
+    # 72 examples a task are few: also what is right just as often as it says has an error.
+    assert 0 < table["by_chance"][OWN_INPUTS] < table["by_chance"][SINGLE_TASKS] < 0.03
+    assert (table["by_bayes"] > 0).all()
 
 
 def test_studies_run_as_cells_beside_the_protocols(tmp_path):

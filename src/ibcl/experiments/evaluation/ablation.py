@@ -142,7 +142,7 @@ ABLATIONS: dict[str, Callable[[str], Iterable[Variant]]] = {
 }
 
 
-STUDY_NAMES = ("detection", "bounds", "inferred")
+STUDY_NAMES = ("detection", "bounds", "inferred", "calibration")
 """Studies beside the protocol; see `ibcl.experiments.evaluation.studies`."""
 
 _STUDIED = "routed"
@@ -165,7 +165,8 @@ def ablation_cells(
     Traceback (most recent call last):
     ...
     ValueError: Unknown ablation 'beta'; known are d, alpha, alpha-front, along, prior-size, \
-prior-number, pooling, preferences, order, memory, front, storage, detection, bounds, inferred.
+prior-number, pooling, preferences, order, memory, front, storage, detection, bounds, inferred, \
+calibration.
     """
     known_names = [*ABLATIONS, *STUDY_NAMES]
     wanted = known_names if "all" in names else list(names)

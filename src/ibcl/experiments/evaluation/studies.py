@@ -1,4 +1,4 @@
-"""Studies beside the protocol: inputs of no task, bounds, and preferences inferred from examples.
+"""Studies beside the protocol: inputs of no task, bounds, inferred preferences, calibration.
 
 Each is a function of a contender, a benchmark and a seed, and returns a tidy table of its own. All
 learn every task with routed evidence, as in the main runs.
@@ -21,11 +21,15 @@ from ibcl.experiments import benchmarks
 from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.evaluation.contenders import Contender
 from ibcl.experiments.evaluation.feature_maps import FeatureMap
-from ibcl.experiments.evaluation.protocol import Protocol
+from ibcl.experiments.evaluation.protocol import Inputs, Protocol
 from ibcl.experiments.methods.ibcl_methods import IBCLMethod
+from ibcl.uncertainty import expected_calibration_error
 
 EXAMPLES = (5, 10, 20, 50, 100, 200)
 """How many examples a preference is inferred from."""
+
+SINGLE_TASKS, OWN_INPUTS = "single tasks", "the preference's inputs"
+_DRAWS = 10
 
 
 class Learnt(NamedTuple):
@@ -155,6 +159,88 @@ def inferred(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFr
     return means.reset_index()
 
 
+def calibration(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataFrame:
+    """Calibration errors of the protocol's preferences, and what chance alone makes of them.
+
+    The answer to w is p(y | x, w): how often y is right among inputs that come from task k with
+    probability w_k. A row is a family of preferences and what the error is *of*:
+
+    * the preference's inputs: a test example of task k weighs w_k/n_k, with equal classes where the
+      benchmark's metric is balanced accuracy, for which its training data have equal classes;
+    * single tasks: the error on each task alone, weighted by w. An answer to w has some even where
+      it is Bayes' rule: what is right among all tasks' inputs is not among one task's.
+
+    ``error`` is averaged over the preferences. The other two are what it would be with other
+    labels: ``by_chance`` with labels drawn from the answer itself, so that it is right exactly as
+    often as it says, but test examples are few; ``by_bayes`` with every task's labels drawn from
+    the answer to that task alone, as if all that was learnt within tasks were exactly right.
+    """
+    learnt = learn_all(contender, benchmark, seed)
+    tests = [task.test for task in benchmark.tasks]
+    inputs = Inputs(tests, learnt.features)
+    rng = np.random.default_rng([seed, 78])
+    labels = [test.y for test in tests]
+    equal = benchmark.metric == "balanced_accuracy"
+    shares = [_class_shares(y) if equal else np.full(len(y), 1 / len(y)) for y in labels]
+    rows = []
+    alone = [part[k] for k, part in enumerate(_answers(learnt, inputs, np.eye(len(tests))))]
+    for family in benchmarks.registered(benchmark.name).families:
+        wanted = Protocol(family=family).preferences_at(len(tests), seed)
+        answers = _answers(learnt, inputs, wanted)
+        found = []
+        for k, weights in enumerate(wanted):
+            own = [part[k] for part in answers]
+            errors = [_errors(own, labels, shares, weights)]
+            for truth in (own, alone):
+                drawn = [[_drawn_labels(p, rng) for p in truth] for _ in range(_DRAWS)]
+                errors.append(np.mean([_errors(own, y, shares, weights) for y in drawn], 0))
+            found.append(errors)
+        means = dict(zip(("error", "by_chance", "by_bayes"), np.mean(found, 0), strict=True))
+        for place, of in enumerate((SINGLE_TASKS, OWN_INPUTS)):
+            values = {name: value[place] for name, value in means.items()}
+            rows.append({"preferences": family, "of": of} | values)
+    return pd.DataFrame(rows)
+
+
+def _answers(
+    learnt: Learnt, inputs: Inputs, preferences: NDArray[np.float64]
+) -> list[NDArray[np.float64]]:
+    """Probabilities of every preference's model, (preferences, n, classes) for each task."""
+    found = learnt.learner.predict_many(inputs.x, preferences)
+    # In single precision a ratio of sums may exceed 1 by its rounding.
+    return [part.double().clamp(0, 1).numpy() for part in inputs.split(found)]
+
+
+def _errors(
+    answers: list[NDArray[np.float64]],
+    labels: list[NDArray[np.int64]],
+    shares: list[NDArray[np.float64]],
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Calibration errors of one preference's model: on single tasks, and on its own inputs."""
+    single = [expected_calibration_error(p, y) for p, y in zip(answers, labels, strict=True)]
+    each = np.concatenate([w * share for w, share in zip(weights, shares, strict=True)])
+    together = expected_calibration_error(
+        np.concatenate(answers), np.concatenate(labels), weights=each
+    )
+    return np.array([weights @ single, together])
+
+
+def _class_shares(labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Shares of a task's examples that give its classes equal ones."""
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return 1 / (len(counts) * counts[places])
+
+
+def _drawn_labels(
+    probabilities: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw a label for each row from its probabilities."""
+    limits = probabilities.cumsum(1)[:, :-1]
+    labels: NDArray[np.int64] = (rng.random(len(limits))[:, None] > limits).sum(1)
+    return labels
+
+
 def _drawn(
     benchmark: Benchmark,
     weights: NDArray[np.float64],
@@ -199,5 +285,10 @@ def _share(values: Tensor) -> float:
 
 Study = Callable[[Contender, Benchmark, int], pd.DataFrame]
 
-STUDIES: dict[str, Study] = {"detection": detection, "bounds": bounds, "inferred": inferred}
+STUDIES: dict[str, Study] = {
+    "detection": detection,
+    "bounds": bounds,
+    "inferred": inferred,
+    "calibration": calibration,
+}
 """Studies by name."""

@@ -16,8 +16,9 @@ HALF_A_POINT = 0.005
 def study_tables(studies: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Make a table with a heading of every study that was run."""
     found: dict[str, pd.DataFrame] = {}
-    detection, bounds, inferred = (
-        studies.get(name, pd.DataFrame()) for name in ("detection", "bounds", "inferred")
+    detection, bounds, inferred, calibration = (
+        studies.get(name, pd.DataFrame())
+        for name in ("detection", "bounds", "inferred", "calibration")
     )
     if len(detection):
         found["Inputs of no task: area under the receiver operating characteristic, times 100"] = (
@@ -28,6 +29,10 @@ def study_tables(studies: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]
     if len(inferred):
         found["Preferences inferred from examples: points lost against the true preference"] = (
             _inferred(inferred)
+        )
+    if len(calibration):
+        found["Expected calibration error in percent, and what chance makes of it"] = _calibration(
+            calibration
         )
     return found
 
@@ -85,4 +90,16 @@ def _inferred(table: pd.DataFrame) -> pd.DataFrame:
                 "enough for half a point": str(min(enough)) if enough else "more",
             }
         )
+    return pd.DataFrame(rows)
+
+
+def _calibration(table: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for (benchmark, family), part in table.groupby(["benchmark", "preferences"], sort=False):
+        row = {"benchmark": benchmark_title(str(benchmark)), "preferences": family}
+        for of, values in part.groupby("of", sort=False):
+            row[f"on {of}"] = _interval(values["error"])
+            for name, words in (("by_chance", "by chance alone"), ("by_bayes", "by Bayes' rule")):
+                row[f"{words}, on {of}"] = _interval(values[name])
+        rows.append(row)
     return pd.DataFrame(rows)
