@@ -22,6 +22,7 @@ from ibcl.learning import read
 from ibcl.model import Model
 from ibcl.pooling import split_weights
 from ibcl.preference import InferredPreference, Preference, infer_proportions, preference_matrix
+from ibcl.ram import BYTES_A_TASK, check_memory, rows_at_once
 from ibcl.state import State
 
 
@@ -76,16 +77,55 @@ def mean_models(state: State, preferences: Any, block: int) -> Iterator[ModelBlo
         yield ModelBlock(rows, state.predictives.parameters(torch.as_tensor(rows)))
 
 
+def predict_many(state: State, x: Any, preferences: Any, task: str | None) -> Tensor:
+    """Return the answers of many preferences; see `IBCL.predict_many`."""
+    matrix = torch.as_tensor(preference_matrix(preferences, state.tasks))
+    features = state.features(x, task)
+    rows, columns = len(features), state.predictives.columns(features)
+    check_memory(
+        4 * len(matrix) * rows * columns,
+        f"The answers of {len(matrix):,} preferences to {rows:,} rows",
+        "ask for fewer of them at once, as predict_blocks(numbers=...) does",
+    )
+    parts = torch.split(features, rows_at_once(_bytes_a_row(state, columns)))
+    if len(parts) <= 1:
+        return _decoded(state, state.predictives.answers(features).crossed(matrix))
+    result = torch.empty(len(matrix), rows, columns)
+    begin = 0
+    for part in parts:
+        answers = _decoded(state, state.predictives.answers(part).crossed(matrix))
+        result[:, begin : begin + len(part)] = answers
+        begin += len(part)
+    return result
+
+
 def predict_blocks(
     state: State, x: Any, preferences: Any, task: str | None, numbers: int | None
 ) -> Iterator[Tensor]:
     """Return the answers of many preferences block by block; see `IBCL.predict_blocks`."""
     matrix = torch.as_tensor(preference_matrix(preferences, state.tasks))
-    blocks = state.predictives.answers(state.features(x, task)).blocks(matrix, numbers)
+    features = state.features(x, task)
+    rows, columns = len(features), state.predictives.columns(features)
+    together = len(matrix) if numbers is None else numbers // max(1, rows * columns)
+    check_memory(
+        rows * _bytes_a_row(state, columns) + 4 * together * rows * columns,
+        f"The answers of {len(state.tasks):,} tasks to {rows:,} rows",
+        "ask for fewer rows at once",
+    )
+    blocks = state.predictives.answers(features).blocks(matrix, numbers)
+    return (_decoded(state, block) for block in blocks)
+
+
+def _bytes_a_row(state: State, columns: int) -> int:
+    """Bytes that all tasks' densities and answers for one row take, roughly."""
+    return BYTES_A_TASK * len(state.tasks) * (2 * columns + 1)
+
+
+def _decoded(state: State, answers: Tensor) -> Tensor:
+    """Answers in the user's units."""
     if state.encoder is None or state.likelihood.classification:
-        return blocks
-    decode = state.encoder.decode
-    return (torch.as_tensor(decode(block)).to(block.dtype) for block in blocks)
+        return answers
+    return torch.as_tensor(state.encoder.decode(answers)).to(answers.dtype)
 
 
 def predict_sets(
@@ -111,9 +151,21 @@ def infer_preference(
             "This learner's network is told the task of every input (task_incremental), so it "
             "cannot infer which tasks inputs come from; learn without task ids for that."
         )
+    labels = None
     if y is None:
-        table = state.log_densities(state.features(x))
+        features = state.features(x)
     else:
-        data = read(state, x, y, state.tasks[-1] if state.tasks else "")
-        table = state.log_densities(data.x, data.y)
+        features, labels, _ = read(state, x, y, state.tasks[-1] if state.tasks else "")
+    rows, tasks = len(features), len(state.tasks)
+    # The densities, and the shares that are inferred from them.
+    check_memory(32 * rows * tasks, f"Densities of {rows:,} rows in {tasks:,} tasks", "give fewer")
+    size = rows_at_once(_bytes_a_row(state, state.predictives.columns(features)))
+    table = torch.cat(
+        [
+            state.log_densities(part, None if labels is None else labels[begin : begin + size])
+            for begin, part in zip(
+                range(0, max(1, rows), size), torch.split(features, size), strict=True
+            )
+        ]
+    )
     return infer_proportions(table.cpu().numpy(), state.tasks, concentration, sample_weight)

@@ -697,8 +697,7 @@ class IBCL:
         -------
         Class probabilities, or expected values: shape (preferences, rows, columns).
         """
-        blocks = list(self.predict_blocks(x, preferences, task))
-        result = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+        result = answering.predict_many(self._state, x, preferences, task)
         return result if isinstance(x, Tensor) else result.cpu().numpy()
 
     def predict_blocks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike, fspath
@@ -25,7 +25,7 @@ from ibcl.networks import FlatNetwork
 from ibcl.onnx import Graph, ToldTask, onnx_bytes
 from ibcl.predictive import Predictive
 from ibcl.preference import Preference
-from ibcl.ram import check_memory
+from ibcl.ram import BYTES_A_TASK, check_memory, rows_at_once
 from ibcl.region import HighestDensityRegion
 from ibcl.routing.top_k import kept_shares
 from ibcl.tasks import append_task_id, as_inputs
@@ -258,26 +258,46 @@ class Model:
             dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
         return Features(self.network.features(inputs), dtype)
 
-    def _thetas(self, samples: int) -> Tensor | None:
+    def _checked(self, samples: int) -> int:
         if not isinstance(samples, int | np.integer):
             raise ValueError(f"samples must be a whole number, not {samples!r}.")
         if samples < 0:
             raise ValueError(f"samples must not be negative, not {samples}.")
-        if samples == 0:
-            return None
         # Draws, and these once more in double precision.
         needed = 16 * int(samples) * self.theta.numel()
         check_memory(needed, f"Drawing {samples:,} models", "draw fewer")
-        return self.region.sample(int(samples))
+        return int(samples)
+
+    def _thetas(self, samples: int) -> Tensor | None:
+        count = self._checked(samples)
+        return self.region.sample(count) if count else None
 
     def outputs(self, x: Any, samples: int = 0, task: str | None = None) -> Tensor:
         """Return the network's outputs, of shape (models, n, outputs), as a tensor."""
         features = self.features(x, task).values
+        self._check_outputs(features, samples)
         outputs = self.predictive.outputs(features, self._thetas(samples))
         return outputs.to(torch.get_default_dtype())
 
+    def _check_outputs(self, features: Tensor, samples: int) -> None:
+        models = max(1, self._checked(samples))
+        outputs = self.network.head.output_count(features)
+        check_memory(
+            16 * models * len(features) * outputs,
+            f"The outputs of {models:,} models for {len(features):,} rows",
+            "ask for fewer rows or samples at once",
+        )
+
     def _mean(self, features: Tensor, samples: int) -> Tensor:
-        return self.predictive.means(features, self._thetas(samples)).mean(0)
+        thetas = self._thetas(samples)
+        parts = self._blocks(features, max(1, samples))
+        return torch.cat([self.predictive.means(part, thetas).mean(0) for part in parts])
+
+    def _blocks(self, features: Tensor, models: int = 1) -> Sequence[Tensor]:
+        """Split rows so that what so many models answer to a block stays within memory."""
+        columns = self.likelihood.columns(self.network.head.output_count(features))
+        of_tasks = BYTES_A_TASK * len(self.preference) * (2 * columns + 1)
+        return torch.split(features, rows_at_once(of_tasks + 32 * models * columns))
 
     def predict(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
         """Return class labels, or expected values for regression and counts."""
@@ -303,15 +323,19 @@ class Model:
         bounds are on the expected value.
         """
         rows = self.features(x, task)
-        features = rows.values
+        blocks = self._blocks(rows.values, self._checked(samples))
+        parts = [self._bounds(part, samples) for part in blocks]
+        bounds = [torch.cat(each) for each in zip(*parts, strict=True)]
+        if self.encoder is not None and not self.likelihood.classification:
+            return Bounds(*(self.encoder.decode(bound) for bound in bounds))
+        return Bounds(*(_like(rows, bound) for bound in bounds))
+
+    def _bounds(self, features: Tensor, samples: int) -> tuple[Tensor, Tensor]:
         lower = upper = self._mean(features, samples)
         for member in self.predictive.credal_members(features, samples, self.seed):
             value = member.to(lower.dtype)
             lower, upper = torch.minimum(lower, value), torch.maximum(upper, value)
-        bounds = lower, upper
-        if self.encoder is not None and not self.likelihood.classification:
-            return Bounds(*(self.encoder.decode(bound) for bound in bounds))
-        return Bounds(*(_like(rows, bound) for bound in bounds))
+        return lower, upper
 
     def uncertainty(
         self, x: Any, samples: int | None = None, task: str | None = None
@@ -333,6 +357,7 @@ class Model:
             parts = regression_uncertainty(self.predictive, features)
         else:
             count = DEFAULT_SAMPLES if samples is None else max(1, samples)
+            self._check_outputs(features, count)
             outputs = self.predictive.outputs(features, self._thetas(count))
             parts = self.likelihood.uncertainty(outputs)
         if self.encoder is not None and not self.likelihood.classification:
@@ -460,7 +485,14 @@ class Model:
     def routing(self, x: Any, task: str | None = None) -> Any:
         """Return the share of each task in the answer to each input, of shape (n, tasks)."""
         rows = self.features(x, task)
-        return _like(rows, self.predictive.routing(rows.values))
+        tasks = len(self.preference)
+        check_memory(
+            16 * len(rows.values) * tasks,
+            f"The shares of {tasks:,} tasks in {len(rows.values):,} rows",
+            "ask for fewer rows at once",
+        )
+        parts = self._blocks(rows.values)
+        return _like(rows, torch.cat([self.predictive.routing(part) for part in parts]))
 
     def routing_table(
         self, x: Any, tolerance: float = 0.01, task: str | None = None
@@ -503,7 +535,8 @@ class Model:
         of features.
         """
         rows = self.features(x, task)
-        return _like(rows, self.predictive.novelty(rows.values))
+        parts = self._blocks(rows.values)
+        return _like(rows, torch.cat([self.predictive.novelty(part) for part in parts]))
 
 
 def load_model(

@@ -544,7 +544,13 @@ class FlatNetwork:
         fixed = self._fixed
         rows = min(getattr(layer, "rows_at_once", _FEATURE_ROWS) for layer in fixed)
         with _refusing_shapes(x), torch.no_grad():
-            blocks = [fixed(block) for block in torch.split(x, rows)] or [fixed(x)]
+            blocks = [fixed(x[:rows])]
+        if len(x) > rows:
+            # Once in blocks, and once put together.
+            needed = 2 * len(x) * (blocks[0].nbytes // rows)
+            check_memory(needed, f"The features of {len(x):,} rows", "give fewer rows at once")
+        with _refusing_shapes(x), torch.no_grad():
+            blocks += [fixed(x[begin : begin + rows]) for begin in range(rows, len(x), rows)]
         return torch.cat([block.flatten(1) for block in blocks] if self.is_linear else blocks)
 
     def fixed_part(self) -> nn.Module:

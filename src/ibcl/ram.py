@@ -1,19 +1,64 @@
-"""Whether a computation fits into memory, asked before it begins."""
+"""Whether a computation fits into memory, asked before it begins.
+
+What one call may take is bounded by the machine, and by the environment variable ``IBCL_MEMORY``,
+such as ``2GiB``. Rows are worked on so many at a time that it suffices; what cannot be done in
+blocks, and would take more, is refused in one sentence before it begins.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
+SETTING = "IBCL_MEMORY"
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+BYTES_A_TASK = 128
+"""What a row's densities and answers take in one task, with all that is held on the way, for every
+one of 2·columns + 1 numbers; by measurement (tests/test_memory_of_a_call.py)."""
+# Of what a call may take, blocks of rows take this part; and at most so many bytes.
+_BLOCK_SHARE, _LARGEST_BLOCK = 4, 2**30
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _STATE = Path("/proc/meminfo")
 
 
 def available_memory() -> int | None:
     """Bytes a computation may take on this machine, or None where the system does not say."""
-    candidates = [_physical(), _free(), _limit()]
+    candidates = [_physical(), _free(), _limit(), memory_setting()]
     known = [value for value in candidates if value is not None]
     return min(known, default=None)
+
+
+def memory_setting() -> int | None:
+    """Bytes that one call may take by ``IBCL_MEMORY``; None where it is not set.
+
+    Examples
+    --------
+    >>> os.environ["IBCL_MEMORY"] = "1.5 GiB"
+    >>> memory_setting()
+    1610612736
+    >>> del os.environ["IBCL_MEMORY"]
+    """
+    text = os.environ.get(SETTING, "").strip()
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?B)?", text.upper())
+    if found is None:
+        raise ValueError(f"{SETTING} must be a number of bytes or such as 500MB or 2GiB: {text!r}.")
+    return int(float(found[1]) * _UNITS[found[2] or ""])
+
+
+def rows_at_once(bytes_a_row: int) -> int:
+    """Return how many rows are worked on together, where each takes so many bytes.
+
+    Examples
+    --------
+    >>> rows_at_once(2**20)
+    1024
+    """
+    setting = memory_setting()
+    room = _LARGEST_BLOCK if setting is None else min(_LARGEST_BLOCK, setting // _BLOCK_SHARE)
+    return max(1, room // max(1, bytes_a_row))
 
 
 def check_memory(needed: int, what: str, remedy: str) -> None:
@@ -30,9 +75,17 @@ narrower head.
     """
     available = available_memory()
     if available is not None and needed > available:
-        raise ValueError(
-            f"{what} needs about {needed / 2**30:,.1f} GiB of memory, more than there is; {remedy}."
-        )
+        amount = f"{what} needs about {_gibibytes(needed)} of memory, more than"
+        if available == memory_setting():
+            raise ValueError(
+                f"{amount} the {_gibibytes(available)} that {SETTING} allows; {remedy}, or set "
+                f"{SETTING} higher."
+            )
+        raise ValueError(f"{amount} there is; {remedy}.")
+
+
+def _gibibytes(number: int) -> str:
+    return f"{number / 2**30:,.1f} GiB" if number >= 2**28 else f"{number / 2**20:,.1f} MiB"
 
 
 def _physical() -> int | None:
