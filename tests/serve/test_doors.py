@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -377,6 +378,68 @@ def test_rows_predicted_in_blocks_are_those_predicted_at_once(reader, monkeypatc
         for row, again in zip(one, other, strict=True):
             assert row == pytest.approx(again, abs=1e-12)
     assert len(parts["routing"]["shares"]) == len(parts["uncertainty"]["total"]) == 13
+
+
+def test_a_long_request_does_not_hold_up_a_short_one(settings, monkeypatch):
+    """What comes later and is short is answered first, and the long answer is the same."""
+    from ibcl.serve import service as module
+    from ibcl.serve.service import Job, Service
+
+    monkeypatch.setattr(module, "BLOCK_SUMS", 8)
+    # Work on the spot would be done before anybody else could ask.
+    monkeypatch.setattr(module, "_QUICK_ROWS", 0)
+    service = Service(settings)
+    asked = [{**row, "colour": "red"} for row in rows("sci-fi", 120)]
+    order = []
+
+    async def ask(name, count):
+        job = Job(asked[:count], EVEN, None, service.versions.active)
+        done = await service.predict(job)
+        order.append(name)
+        return done
+
+    async def both():
+        long = asyncio.create_task(ask("long", 120))
+        await asyncio.sleep(0)
+        short = asyncio.create_task(ask("short", 2))
+        return await long, await short
+
+    try:
+        long, short = asyncio.run(both())
+        monkeypatch.setattr(module, "BLOCK_SUMS", 10**6)
+        whole = asyncio.run(ask("whole", 120))
+    finally:
+        service.close()
+    assert order == ["short", "long", "whole"]
+    assert long.decisions == whole.decisions
+    assert long.decisions[:2] == short.decisions
+    assert long.ignored == whole.ignored == ["colour"]
+    assert long.unknown == whole.unknown
+    assert long.fitted == whole.fitted
+    assert long.means == [pytest.approx(row, abs=1e-12) for row in whole.means]
+
+
+def test_a_preference_that_changes_does_not_change_in_the_middle_of_an_answer(
+    settings, monkeypatch
+):
+    from ibcl.serve import service as module
+
+    monkeypatch.setattr(module, "BLOCK_SUMS", 8)
+    with TestClient(create_app(settings), headers=JSON) as client:
+        service = client.app.state.service
+        assert client.put("/v1/users/ann/preference", json={"preference": EVEN}).status_code == 200
+        body = {"rows": rows("horror", 12), "user": "ann"}
+        expected = client.post("/v1/predict", json=body).json()["probabilities"]
+        read = []
+
+        def once(users):
+            read.append(users)
+            return whole(users) if len(read) == 1 else {}
+
+        whole = service.preferences.read
+        monkeypatch.setattr(service.preferences, "read", once)
+        answer = client.post("/v1/predict", json=body)
+    assert answer.json()["probabilities"] == expected
 
 
 def test_columns_too_many_are_named_and_columns_too_few_refused(reader):

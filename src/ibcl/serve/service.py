@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -33,8 +34,8 @@ from ibcl.serve.versions import Versions
 _PINNED = "pinned version"
 _QUICK_ROWS, _QUICK_SUMS = 512, 4096
 """Rows, and rows times tasks, that routed evidence predicts in a few milliseconds."""
-BLOCK_SUMS = 2**17
-"""Rows times tasks that are predicted at once."""
+BLOCK_SUMS = 2**15
+"""Rows times tasks that are predicted at once, which others wait for."""
 _ROWS_OF_NETWORKS = 256
 _NAMED = 100
 """Columns that an answer names at most."""
@@ -179,9 +180,17 @@ class Service:
             )
 
     async def predict(self, job: Job) -> Done:
-        """Predict, together with what others ask for at the same time."""
+        """Predict, together with what others ask for at the same time.
+
+        Many rows are handed in block by block, so that others wait for a block at most.
+        """
         self.check_size(len(job.rows), job.served)
-        return await self._predictions.submit(job)
+        parts: list[Done] = []
+        for block in blocks(len(job.rows), job.served) or [slice(0, 0)]:
+            parts.append(await self._predictions.submit(job._replace(rows=job.rows[block])))
+            # A stored preference that changes meanwhile does not change in the middle of an answer.
+            job = job._replace(weights=parts[0].fitted.weights, user=None)
+        return _joined(parts)
 
     async def change(self, change: Change) -> Stored | None:
         """Change a user's preference; when this returns, the change is on disk."""
@@ -339,6 +348,21 @@ class Service:
             return connection.execute(
                 select(table.c.value).where(table.c.name == _PINNED)
             ).scalar_one_or_none()
+
+
+def _joined(parts: Sequence[Done]) -> Done:
+    """Return the results of a job's blocks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    unknown: Counter[str] = Counter()
+    for part in parts:
+        unknown.update(part.unknown)
+    return parts[0]._replace(
+        means=[row for part in parts for row in part.means],
+        decisions=[decision for part in parts for decision in part.decisions],
+        ignored=sorted({name for part in parts for name in part.ignored})[:_NAMED],
+        unknown=dict(unknown),
+    )
 
 
 def blocks(rows: int, served: Served) -> list[slice]:
