@@ -166,3 +166,23 @@ def test_scatters_of_many_rows_in_single_precision_are_those_in_double(monkeypat
         torch.testing.assert_close(
             mine.diagonal(dim1=1, dim2=2), theirs.diagonal(dim1=1, dim2=2), rtol=1e-3, atol=1e-3
         )
+
+
+@pytest.mark.parametrize(("samples", "directions"), [(9, 9), (40, None)])
+def test_of_few_samples_a_posterior_is_kept_as_their_few_directions(samples, directions):
+    """Exactly: it is the same Gaussian, at a fraction of the bytes, and so are saved ones."""
+    from ibcl.gaussians import DenseGaussian, LowRankGaussian
+
+    x = torch.randn(samples, 60, generator=torch.Generator().manual_seed(0))
+    y = x[:, 0] > 0
+    small, whole = (ibcl.IBCL(ibcl.networks.linear(60), memory=kept) for kept in (None, "exact"))
+    for learner in (small, whole):
+        learner.learn(x, y, task="few")
+    (kept,), (full,) = small.knowledge.stored, whole.knowledge.stored
+    assert isinstance(full, DenseGaussian)
+    assert isinstance(kept, LowRankGaussian) == (directions is not None)
+    if isinstance(kept, LowRankGaussian):
+        assert kept.factor.shape[1] == directions
+        assert kept.nbytes < full.nbytes / 2
+    torch.testing.assert_close(kept.mean, full.mean, rtol=0, atol=0)
+    torch.testing.assert_close(kept.dense().precision, full.precision, rtol=1e-9, atol=1e-9)

@@ -34,6 +34,7 @@ APART: dict[str, tuple[str, ...]] = {
     "timings/mutation.py": (
         *("names", "--tests", "test_names", "--changes", "2", "--minutes", "1"),
     ),
+    "timings/many_tasks.py": ("--tasks", "9", "--learnt", "3"),
     "timings/on_ray.py": ("scoring", "a_million_users"),
     "timings/scale.py": ("--quick",),
     "timings/service_load.py": ("--clients", "4", "--seconds", "4", "--turns", "1"),

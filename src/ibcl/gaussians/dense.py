@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import torch
 from numpy.typing import ArrayLike
+from scipy.linalg.lapack import dpstrf
 from torch import Tensor
 
 from ibcl.gaussians.distribution import Gaussian, as_vector, check_dimension, tensors_named
@@ -76,6 +77,31 @@ class DenseNatural(NaturalParameters):
         kept = factor[:, -min(rank, len(factor)) :]
         remainder = (self.precision.diagonal() - kept.square().sum(1)).clamp(min=0)
         return LowRankNatural(self.linear, remainder, kept)
+
+    def few_directions(self, unit: Tensor) -> LowRankNatural | None:
+        """Return the same as F Fᵀ where P has few directions, as of few samples; None elsewhere.
+
+        By Cholesky's factorisation with pivots, which ends where nothing but rounding is left.
+
+        Parameters
+        ----------
+        unit
+            What the size of each row is compared with.
+
+        Examples
+        --------
+        >>> natural = DenseNatural(torch.zeros(4), torch.ones(4, 4).double())
+        >>> natural.few_directions(torch.ones(4)).factor.tolist()
+        [[1.0], [1.0], [1.0], [1.0]]
+        """
+        scaled = (self.precision / unit / unit[:, None]).cpu().numpy()
+        packed, pivots, rank, _ = dpstrf(scaled, tol=ROUNDING, lower=1)
+        if rank > self.dimension / 2:
+            return None
+        factor = torch.empty(self.dimension, rank, dtype=torch.float64)
+        factor[torch.from_numpy(pivots).long() - 1] = torch.from_numpy(packed).tril()[:, :rank]
+        factor = unit[:, None] * factor.to(unit)
+        return LowRankNatural(self.linear, torch.zeros_like(unit), factor)
 
     def half(self, unit: Tensor) -> dict[str, Tensor] | None:
         """Return P = S G Gᵀ S with S² = diag P: a triangular G with rows of length one.

@@ -240,10 +240,12 @@ class RoutedEvidence(PoolingRule):
             return DiagonalGaussian(posterior.mean.float(), diagonal.rsqrt().float())
         if self.memory == EXACT or not isinstance(posterior, DenseGaussian):
             return posterior
-        if posterior.dimension <= _SMALL_POSTERIOR and self.memory == COMPACT:
-            return posterior
         before = prior.natural_parameters()
         evidence = (posterior.natural_parameters() - before).dense()
+        if posterior.dimension <= _SMALL_POSTERIOR and self.memory == COMPACT:
+            few = evidence.few_directions(unit=posterior.precision.diagonal().sqrt())
+            kept = posterior if few is None else (before + few).around(posterior.mean)
+            return kept if kept.nbytes < posterior.nbytes / 2 else posterior
         assert COMPACT_RANKS.posterior is not None
         rank = min(COMPACT_RANKS.posterior, posterior.dimension)
         if self.memory != COMPACT:

@@ -197,8 +197,6 @@ def _subspace(
     most = math.isqrt(_LARGEST_COVARIANCES // len(records))
     kept = max(1, min(len(means) - 1, len(shared), most))
     basis = torch.linalg.solve_triangular(factor.T, _directions(whitened)[:, :kept], upper=True)
-    # Bᵀ diag(t) B of any diagonal t is one product with these.
-    pairs = (basis[:, :, None] * basis[:, None, :]).flatten(1)
     whitening = torch.empty(len(records), kept, kept, dtype=torch.float64)
     determinants = []
     begin = 0
@@ -206,7 +204,8 @@ def _subspace(
         block = slice(begin, begin + len(roots))
         begin += len(roots)
         inside = basis.T @ roots
-        spread = inside @ inside.mT + (tails @ pairs).unflatten(1, (kept, kept))
+        diagonals = torch.stack([(basis.T * tail) @ basis for tail in tails])
+        spread = inside @ inside.mT + diagonals
         mixed = FOURIER_OWN * spread / totals[block, None, None]
         lower = torch.linalg.cholesky((1 - FOURIER_OWN) * _identity(kept) + mixed)
         whitening[block] = torch.linalg.solve_triangular(lower, _identity(kept), upper=False)
