@@ -153,3 +153,18 @@ def test_predictions_with_everything_are_the_librarys(case: Case):
         np.testing.assert_allclose(said["uncertainty"][name], values, rtol=1e-5, atol=1e-7)
     shares = [[row[name] for name in TASKS] for row in said["routing"]["shares"]]
     np.testing.assert_allclose(shares, model.routing(frame), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("x" * 10_001, "String should have at most 10000 characters"),
+        ([1], "Input should be a number, a text, true or false"),
+        ({"a": 1}, "Input should be a number, a text, true or false"),
+    ],
+)
+def test_what_is_wrong_with_a_value_is_said_of_its_kind(case: Case, value, words):
+    row = table(0, 1).to_dict("records")[0] | {"sky": value}
+    for path, more in (("predict", {"preference": {"sea": 1.0}}), ("infer", {})):
+        answer = case.client.post(f"/v1/{path}", json={"rows": [row], **more})
+        assert answer.json() == {"error": f"body.rows.0.sky: {words}."}

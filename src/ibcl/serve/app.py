@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ibcl.serve.errors import ApiError, readable
+from ibcl.serve.errors import ApiError, fault, readable
 from ibcl.serve.protection import Protection
 from ibcl.serve.routes import explorer, models, predict, status, tokens, users, versions
 from ibcl.serve.service import Service
@@ -82,9 +82,7 @@ def _refuse(_: Request, error: Exception) -> JSONResponse:
 def _not_well_formed(_: Request, error: Exception) -> JSONResponse:
     """Say where and why, without repeating what was sent."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"error": readable(f"{where}: {first['msg']}.")}, 422)
+    return JSONResponse({"error": readable(fault(error.errors()))}, 422)
 
 
 def _http_error(request: Request, error: Exception) -> JSONResponse:

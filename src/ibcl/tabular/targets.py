@@ -102,8 +102,8 @@ class ClassTarget(BaseModel):
         if (places == UNKNOWN).any():
             unseen = self._vocabulary.new(column[places == UNKNOWN], "labels")
             raise ValueError(
-                f"The label {unseen[0]!r} is not one of the classes {listing(self.classes)}, which "
-                "were learnt; name all classes in the first task with classes=."
+                f"The label {short(unseen[0])} is not one of the classes {listing(self.classes)}, "
+                "which were learnt; name all classes in the first task with classes=."
             )
         return torch.as_tensor(places.astype(np.int64))
 

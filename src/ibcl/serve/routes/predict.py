@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from ibcl.serve.errors import ApiError
+from ibcl.serve.errors import ApiError, fault
 from ibcl.serve.messages import (
     PredictByPreference,
     PredictByUser,
@@ -85,9 +85,9 @@ def _read(scope: Scope, content: bytes) -> PredictionRequest:
     try:
         return _BODY.validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in ("body", *first["loc"]))
-        raise ApiError(422, f"{where}: {first['msg']}.") from None
+        said = error.errors(include_url=False, include_context=False, include_input=False)
+        inside = [{**each, "loc": ("body", *each["loc"])} for each in said]
+        raise ApiError(422, fault(inside)) from None
 
 
 def _whose(body: PredictionRequest, caller: Caller) -> tuple[str | None, dict[str, float] | None]:
