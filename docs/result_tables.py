@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from ibcl.experiments import methods
-from ibcl.experiments.evaluation import bootstrap
+from ibcl.experiments.evaluation import bootstrap, overhead
 from ibcl.experiments.evaluation.ablation import STUDY_NAMES
 from ibcl.experiments.evaluation.comparison_tables import (
     column_title,
@@ -52,6 +52,8 @@ SHORT = (OURS, "ibcl", "class_gaussians", "class_rehearsal", "oracle", "routed_o
 """Rows of the README."""
 MAIN = ("20news", "cifar100", "tinyimagenet", "digits", "celeba-balanced")
 """Benchmarks of the paper's kind; on the others tasks disagree."""
+MAIN_OF_PAPER = ("20news", "cifar100", "tinyimagenet", "celeba")
+"""Those of the paper's tables."""
 SHORT_MEMORY = 500
 EQUAL_BYTES = 150
 """Samples of 512 features per task that take as many bytes as routed evidence keeps of it."""
@@ -242,6 +244,55 @@ def seconds() -> str:
     return markdown(pd.DataFrame([{"method": n, **r} for n, r in rows.items()]).fillna("–"))
 
 
+def _paper(found: pd.DataFrame) -> str:
+    """A table of the paper: as printed, by its formula, and as counted here."""
+    rows = []
+    order = {name: place(name) for name in found["method"].unique()}
+    for row in found.sort_values(["benchmark", "method"]).to_dict("records"):
+        if math.isnan(row["formula"]) or row["memory"] not in (0, SHORT_MEMORY):
+            continue
+        numbers = {name: f"{row[name]:,.0f}" for name in ("printed", "formula", "counted")}
+        who = (MAIN_OF_PAPER.index(row["benchmark"]), order[row["method"]])
+        named = {
+            "benchmark": benchmark_title(row["benchmark"]),
+            "method": title(row["method"], row["memory"]),
+        }
+        rows.append((who, {**named, **numbers}))
+    return markdown(pd.DataFrame([row for _, row in sorted(rows, key=lambda pair: pair[0])]))
+
+
+def paper_updates() -> str:
+    """The paper's Table 1."""
+    return _paper(overhead.training_table(_papers_runs()))
+
+
+def paper_kilobytes() -> str:
+    """The paper's Table 2."""
+    return _paper(overhead.memory_table(_papers_runs()))
+
+
+def _papers_runs() -> pd.DataFrame:
+    """The paper's methods on its benchmarks; CelebA with equal classes stands for CelebA."""
+    table = main_runs()
+    table = table[(table["label"] == "") & table["method"].isin(overhead.METHODS)]
+    table = table.assign(benchmark=table["benchmark"].replace("celeba-balanced", "celeba"))
+    return table[table["benchmark"].isin(MAIN_OF_PAPER)]
+
+
+def along() -> str:
+    """Peak accuracy and backward transfer of those asked after every task."""
+    found = summarise(read_runs(RESULTS / "tables" / "along"))
+    rows: dict[str, dict[str, str]] = {}
+    for row in sorted(found.to_dict("records"), key=lambda row: place(row["method"])):
+        name = title(row["method"], row["memory"])
+        benchmark = benchmark_title(row["benchmark"])
+        cells = rows.setdefault(f"*{name}*" if keeps_all_data(row["method"]) else name, {})
+        cells[f"{benchmark}: peak"] = percent(row["peak_accuracy"], row["peak_accuracy_95"])
+        transfer = [row["backward_transfer"], row["backward_transfer_95"]]
+        cells[f"{benchmark}: backward transfer"] = _signed(transfer)
+    return markdown(pd.DataFrame([{"method": n, **r} for n, r in rows.items()]).fillna("–"))
+
+
 def trials() -> str:
     """How many settings each method tried, and in brackets how many were run on every seed."""
     known = pd.read_parquet(RESULTS / "tuning.parquet")
@@ -305,6 +356,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "kilobytes": kilobytes,
     "seconds": seconds,
     "trials": trials,
+    "paper-updates": paper_updates,
+    "paper-kilobytes": paper_kilobytes,
+    "along": along,
     "movies": movies,
     **{f"study-{name}": partial(_study, name) for name in STUDY_NAMES},
     "tables-sentence": lambda: tables_page.sentence(_table_results()),

@@ -17,16 +17,18 @@ Variant = tuple[str, Contender, Protocol, int]
 """A label, who runs, how they are asked, and with how many samples in memory."""
 
 _MEAN_MODELS = Protocol(samples=0, evaluate_after="last")
-_MEMORY = 500
+_MEMORY, _SMALL = 500, 50
 _ALPHAS = (0.01, 0.1, 0.25)
 _FEW = ("routed", "ibcl_evidence", "ibcl", "oracle", "derpp", "vcl")
 """Contenders that stand for the others where all of them would be too many."""
 
 
 def thresholds(benchmark: str) -> Iterable[Variant]:
-    """d: the paper's three values, and a wider range on our scale of W2/√D."""
+    """d: the paper's three values, and a wider range on both scales."""
     for d in (0.0, 0.008, 0.010, 0.012, 0.02, 0.05, 0.1, 0.5):
         yield f"d={d:g}", contender("ibcl", benchmark).changed(d=d), _MEAN_MODELS, 0
+    for d in (0.0, 0.0001, 0.0003, 0.001, 0.003, 0.008, 0.010, 0.012):
+        yield f"d_norms={d:g}", contender("ibcl_norms", benchmark).changed(d=d), _MEAN_MODELS, 0
 
 
 def significance(benchmark: str) -> Iterable[Variant]:
@@ -49,9 +51,9 @@ def significance_fronts(benchmark: str) -> Iterable[Variant]:
 
 
 def along_tasks(benchmark: str) -> Iterable[Variant]:
-    """A few contenders asked after every task, as the paper does with all."""
-    for name in _FEW:
-        yield ALONG, contender(name, benchmark, _MEMORY), Protocol(samples=0), _MEMORY
+    """The paper's methods and ours asked after every task, with the memory of its first table."""
+    for name in ("routed", "ibcl", "oracle", "gem", "agem", "der", "vcl"):
+        yield ALONG, contender(name, benchmark, _SMALL), Protocol(samples=0), _SMALL
 
 
 def prior_sizes(benchmark: str) -> Iterable[Variant]:

@@ -42,6 +42,7 @@ def ablation_charts(table: pd.DataFrame) -> Iterator[Chart]:
 
 KNOBS = {
     "d": "threshold d, on the scale W2/√D",
+    "d_norms": "threshold d, on its authors' scale",
     "prior_std": "standard deviation of the prior",
     "priors": "number of priors",
     "pooling": "pooling rule and covariance",
@@ -50,6 +51,9 @@ KNOBS = {
     "storage": "how the evidence is stored",
 }
 """What people call the settings that are varied."""
+
+THRESHOLDS = ("d", "d_norms")
+"""Those whose first setting is 0, which a logarithm has no place for."""
 
 
 def _knob(table: pd.DataFrame, knob: str, benchmark: str) -> Chart:
@@ -62,9 +66,8 @@ def _knob(table: pd.DataFrame, knob: str, benchmark: str) -> Chart:
         values["setting"] = values["setting"].astype(float)
     values = percent(values.assign(memory=0 if knob == "memory" else values["memory"]))
     positive = number and bool((values["setting"] > 0).all())
-    scale = "log" if positive and knob in ("d", "prior_std", "memory") else "linear"
-    if knob == "d" and number:
-        # The first setting is 0, which a logarithm has no place for.
+    scale = "log" if positive and knob in ("prior_std", "memory") else "linear"
+    if knob in THRESHOLDS and number:
         values["setting"] = values["setting"].map("{:g}".format)
     panels = [
         Panel(
@@ -74,7 +77,7 @@ def _knob(table: pd.DataFrame, knob: str, benchmark: str) -> Chart:
             scale=scale,
         )
     ]
-    if knob == "d":
+    if knob in THRESHOLDS:
         kept = metrics.at_last_task(metrics.costs(rows))
         kept = kept.assign(value=kept["posteriors"], setting=kept["label"].str.partition("=")[2])
         lines = lines_by_method(kept, "setting")
