@@ -1,4 +1,4 @@
-"""What ablations show: a chart a knob and benchmark."""
+"""What ablations show: one chart per knob and benchmark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ibcl.experiments.evaluation.titles import benchmark_title, title
 
 
 def ablation_charts(table: pd.DataFrame) -> Iterator[Chart]:
-    """One chart a knob and benchmark: what it is set to across, what comes out up."""
+    """One chart per knob and benchmark: its settings against the accuracy."""
     knobs = table["label"].str.partition("=")
     frame = table.assign(knob=knobs[0], setting=knobs[2])
     for (knob, benchmark), part in frame.groupby(["knob", "benchmark"], sort=False):
@@ -57,7 +57,7 @@ THRESHOLDS = ("d", "d_norms")
 
 
 def _knob(table: pd.DataFrame, knob: str, benchmark: str) -> Chart:
-    """Accuracy after the last task against the setting, one line a method."""
+    """Accuracy after the last task against the setting, one line per method."""
     rows = mean_models(table)
     values = metrics.at_last_task(by_metric(rows, metrics.average_per_task))
     values = values.assign(setting=values["label"].str.partition("=")[2])

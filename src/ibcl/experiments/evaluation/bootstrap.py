@@ -1,12 +1,12 @@
-r"""Intervals that know the test set: a bootstrap over seeds and over test examples.
+r"""Intervals over seeds and test examples: a bootstrap over seeds and over test examples.
 
 An interval over seeds says how much a result depends on starts, held-out data and preferences. It
 does not say how much it depends on which examples were in the test set, which all seeds may share:
 two images more or less can be the whole difference between two methods. So both are resampled:
 
-1. every test example of a test set gets a weight, how often it is among as many draws with
-   replacement. Runs on the same test set, of whatever seed or method, get the same weights, so that
-   differences between methods are paired;
+1. every test example of a test set gets a weight, how often it is drawn when as many are drawn
+   with replacement. Runs on the same test set, of whatever seed or method, get the same weights,
+   so that differences between methods are paired;
 2. the seeds are drawn with replacement.
 
 With V_s the value of seed s under the resampled examples and V̄ their mean, a replicate is

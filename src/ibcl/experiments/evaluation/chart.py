@@ -78,7 +78,7 @@ def percent(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def lines_by_method(values: pd.DataFrame, x: str) -> tuple[Line, ...]:
-    """One line a method and memory, in the order of tables, those that keep all data dashed."""
+    """One line per method and memory, in the order of tables, those that keep all data dashed."""
     pairs = in_order(
         {(str(m), int(n)) for m, n in zip(values["method"], values["memory"], strict=True)}
     )

@@ -1,4 +1,4 @@
-"""Charts on paper: each one as PNG at 300 dots an inch and as PDF, by matplotlib."""
+"""Charts on paper: each one as PNG at 300 dots per inch and as PDF, by matplotlib."""
 
 from __future__ import annotations
 

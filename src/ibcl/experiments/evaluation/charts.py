@@ -118,7 +118,7 @@ def rankings(table: pd.DataFrame) -> Iterator[Chart]:
 
 
 def metrics_along_tasks(table: pd.DataFrame) -> Iterator[Chart]:
-    """The paper's main figures: three metrics along tasks, one chart a benchmark."""
+    """The paper's main figures: three metrics along tasks, one chart per benchmark."""
     asked = metrics.asked_at_every_task(mean_models(table))
     asked = asked[asked["label"].isin(["", ALONG])]
     if asked.empty:

@@ -87,7 +87,7 @@ def regret(table: pd.DataFrame, column: str = "accuracy", oracle: str = "oracle"
     """Oracle's Σ_j w_j acc_j less the contender's, preference by preference, then averaged.
 
     Against the oracle of the same benchmark, label and seed, retrained on all data for that
-    preference; runs whose label has no oracle are left out. One row a run and task, in a column
+    preference; runs whose label has no oracle are left out. One row per run and task, in a column
     ``value``.
     """
     values = expected_accuracy(table, column)

@@ -79,7 +79,7 @@ def sampled_selections(
     examples
         Test examples, then validation examples.
     samples, draws
-        Models drawn a preference, and how.
+        Models drawn for each preference, and how.
     """
     (x, split, y), (held_out_x, held_out_split, held_out_y) = examples
     both = torch.cat([x, held_out_x])

@@ -196,7 +196,7 @@ def _beside(
     table: pd.DataFrame | None,
     column: str,
 ) -> pd.DataFrame:
-    """One row a benchmark, method and memory: as printed, by the formula, and as counted."""
+    """One row per benchmark, method and memory: as printed, by the formula, and as counted."""
     paper = pd.DataFrame(
         [
             (name, method, printed["rehearsal" if method in REHEARSAL else method][name], value)

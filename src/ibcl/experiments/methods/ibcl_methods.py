@@ -34,7 +34,7 @@ from ibcl.tasks import TaskData, as_inputs
 
 
 class IBCLMethod:
-    """An `ibcl.IBCL` learner that is asked many preferences a task.
+    """An `ibcl.IBCL` learner that is asked for many preferences at every task.
 
     No model is trained for a preference, so that neither updates nor stored bytes depend on them.
     Predictions are those of the preferences' mean models; `models` gives the models themselves,
@@ -219,8 +219,8 @@ class RoutedEvidence(BehindGate):
     Parameters
     ----------
     kept
-        What is kept of a task, `ibcl.RoutedEvidence.memory`: ``"compact"``, ``"exact"`` or a number
-        of bytes; the library's choice where None.
+        What is kept of a task, `ibcl.RoutedEvidence.memory`: ``"compact"``, ``"exact"``,
+        ``"shared"`` or a number of bytes; the library's choice where None.
     head_share
         As in `ibcl.RoutedEvidence`.
     """

@@ -36,6 +36,18 @@ register(
 
 register(
     Registration(
+        "routed_shared",
+        "routed evidence, shared covariance",
+        RoutedEvidence,
+        OURS,
+        LINEAR,
+        1.0,
+        {"kept": "shared"},
+    )
+)
+
+register(
+    Registration(
         "routed1",
         "routed evidence 1",
         FirstRoutedEvidence,

@@ -20,7 +20,7 @@ class RBFOracle(CheckedMethod):
     r"""For every preference w, scikit-learn's `SVC` with samples of task k weighted by w_k / n_k.
 
     The kernel is exp(−γ ‖x − x'‖²). It keeps **all data of all tasks**, and is retrained for every
-    preference. Distances from the boundary over a temperature stand for logits.
+    preference. Signed distances from the boundary, divided by a temperature, stand for logits.
 
     Parameters
     ----------
