@@ -38,6 +38,8 @@ def main() -> None:
     labels = np.where(x[:, 0] > 0, "yes", "no")
     estimator = ibcl.IBCLClassifier().fit(frame, labels)
     assert estimator.score(frame, labels) > 0.9
+    thirds = np.array(["low", "middle", "high"])[np.digitize(x[:, 0], [-0.5, 0.5])]
+    assert ibcl.IBCLClassifier().fit(frame, thirds).score(frame, thirds) > 0.8
     values = x.numpy()
     assert ibcl.IBCLRegressor().fit(values, values[:, 0]).score(values, values[:, 0]) > 0.9
     table = frame.assign(y=labels)

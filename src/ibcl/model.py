@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ibcl.closed_form import has_closed_form, regression_uncertainty
 from ibcl.conformal import Guarantee, disjoint, hull, in_words
 from ibcl.coverage import Coverage, ServedScores, TaskUnion, check_classes, check_values
 from ibcl.encoding import Encoder
+from ibcl.files import path_text
 from ibcl.gaussians import Distribution
 from ibcl.networks import FlatNetwork
 from ibcl.onnx import Graph, ToldTask, onnx_bytes
@@ -125,7 +126,7 @@ class Model:
 
     def save(self, path: str | PathLike[str], overwrite: bool = True) -> None:
         """Save the mean model as one safetensors file, for `ibcl.load_model` and other tools."""
-        if fspath(path).lower().endswith(".onnx"):
+        if path_text(path).lower().endswith(".onnx"):
             raise ValueError(f"ONNX files are made by export(); {path} would be of safetensors.")
         store.save_model(self.file(), path, overwrite)
 

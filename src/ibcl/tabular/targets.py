@@ -103,7 +103,7 @@ class ClassTarget(BaseModel):
             unseen = self._vocabulary.new(column[places == UNKNOWN], "labels")
             raise ValueError(
                 f"The label {short(unseen[0])} is not one of the classes {listing(self.classes)}, "
-                "which were learnt; name all classes in the first task with classes=."
+                "which were learnt; learn a task that has it first."
             )
         return torch.as_tensor(places.astype(np.int64))
 
