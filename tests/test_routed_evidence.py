@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -285,3 +286,35 @@ def test_version_one_is_known_by_its_name():
     learner.learn(*_task("binary", 1), task="b")
     assert learner.pooling == "routed1"
     assert learner.model([0.5, 0.5]).predictive.gate.temperature == 2.0
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_heads_that_answer_alone_keep_few_directions_and_answer_the_same(classes):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(300, 6))
+    y = np.digitize(x[:, 0] + x[:, 1] ** 2, [0.5, 1.5][: classes - 1])
+    found, sizes = {}, {}
+    for memory in ("compact", "exact"):
+        model = ibcl.IBCLClassifier(memory=memory)
+        for task in range(2):
+            model.partial_fit(x + 3 * task, y, task=f"t{task}")
+        found[memory] = model.predict_proba(np.vstack([x, x + 3]), preference=[0.5, 0.5])
+        sizes[memory] = model.learner_.knowledge.nbytes / 2
+    assert sizes["compact"] < {2: 140_000, 3: 400_000}[classes]
+    assert np.abs(found["compact"] - found["exact"]).mean() < 0.01
+    assert (found["compact"].argmax(1) == found["exact"].argmax(1)).mean() > 0.98
+
+
+def test_small_heads_of_many_outputs_take_further_batches_and_grow():
+    generator = np.random.default_rng(0)
+    x = pd.DataFrame({"size": generator.normal(size=240), "kind": ["oak", "ash"] * 120})
+    y = np.digitize(x["size"], [-0.5, 0.5])
+    model = ibcl.IBCLClassifier().partial_fit(x[:120], y[:120], task="a")
+    model.partial_fit(x[120:], y[120:], task="a")
+    before = model.predict_proba(x)
+    assert (before.argmax(1) == y).mean() > 0.9
+    more = x.assign(kind="elm")
+    model.partial_fit(more, np.where(y == 2, 3, y), task="b")
+    after = model.predict_proba(x, preference={"a": 1.0, "b": 0.0})
+    assert (after.argmax(1) == before.argmax(1)).mean() > 0.95
+    assert model.learner_.knowledge.nbytes < 1_200_000

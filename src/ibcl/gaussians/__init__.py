@@ -17,7 +17,11 @@ computed in float64.
 To add a family, write a file with a `Gaussian` and its `NaturalParameters` and `register` it.
 """
 
-from ibcl.gaussians.block_diagonal import BlockDiagonalGaussian, BlockDiagonalNatural
+from ibcl.gaussians.block_diagonal import (
+    BlockDiagonalGaussian,
+    BlockDiagonalNatural,
+    low_rank_blocks,
+)
 from ibcl.gaussians.dense import DenseGaussian, DenseNatural, bures_barycentre
 from ibcl.gaussians.diagonal import DiagonalGaussian, DiagonalNatural
 from ibcl.gaussians.distribution import LOG_TWO_PI, Distribution, Gaussian, barycentre
@@ -56,5 +60,6 @@ __all__ = [
     "bures_barycentre",
     "family_named",
     "linear_combination",
+    "low_rank_blocks",
     "register",
 ]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ibcl.gaussians.dense import (
     ROUNDING,
+    DenseNatural,
     bures_barycentre,
     cholesky,
     from_triangles,
@@ -29,6 +30,7 @@ from ibcl.gaussians.distribution import (
     tensors_named,
     weighted_mean,
 )
+from ibcl.gaussians.low_rank import LowRankGaussian
 from ibcl.gaussians.natural import ImproperError, NaturalParameters
 
 
@@ -281,3 +283,36 @@ class BlockDiagonalGaussian(Gaussian):
             for c in range(len(first.positions))
         ]
         return cls(weighted_mean(weights, members), torch.stack(blocks), first.positions)
+
+
+def low_rank_blocks(
+    posterior: BlockDiagonalGaussian, prior: Gaussian, rank: int
+) -> LowRankGaussian | None:
+    """Return a posterior whose blocks have each its evidence's leading directions and a diagonal.
+
+    None where the prior's parameters are not independent.
+
+    Examples
+    --------
+    >>> from ibcl.gaussians.diagonal import DiagonalGaussian
+    >>> blocks = torch.tensor([[[2.0, 1.0], [1.0, 2.0]], [[5.0, 0.0], [0.0, 1.0]]]).double()
+    >>> q = BlockDiagonalGaussian(torch.zeros(4).double(), blocks, [[0, 2], [1, 3]])
+    >>> found = low_rank_blocks(q, DiagonalGaussian([0.0] * 4, [1.0] * 4), rank=1)
+    >>> found.dense().precision[0].round(decimals=4).tolist()
+    [2.0, 0.0, 1.0, 0.0]
+    """
+    independent = prior.as_diagonal()
+    if independent is None:
+        return None
+    before = independent.natural_parameters().precision_diagonal().double()
+    outputs = len(posterior.positions)
+    diagonal, columns = before.clone(), min(rank, posterior.positions.shape[1])
+    factor = before.new_zeros(posterior.dimension, outputs * columns)
+    for output, (place, block) in enumerate(
+        zip(posterior.positions, posterior.blocks.double(), strict=True)
+    ):
+        evidence = DenseNatural(before[place], block - torch.diag(before[place]))
+        kept = evidence.low_rank(columns, unit=block.diagonal().sqrt())
+        diagonal[place] += kept.diagonal
+        factor[place, output * columns : output * columns + kept.factor.shape[1]] = kept.factor
+    return LowRankGaussian(posterior.mean.float(), diagonal.float(), factor.float())

@@ -18,6 +18,8 @@ from ibcl.gaussians.natural import ImproperError, NaturalParameters
 
 # An eigenvalue of the precision, in units of its size, that is as good as zero.
 ROUNDING = 1e-10
+# The same of one that was kept in single precision in between, as further batches find it.
+_SINGLE_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,8 @@ class DenseNatural(NaturalParameters):
         >>> [round(value, 6) for value in natural.low_rank(1).dense().precision.flatten().tolist()]
         [2.0, 1.5, 1.5, 2.0]
         """
-        factor = self._factor(self.precision.diagonal().sqrt() if unit is None else unit)
+        scale = self.precision.diagonal().sqrt() if unit is None else unit
+        factor = self._factor(scale, _SINGLE_ROUNDING)
         if factor is None:
             raise ImproperError("precision must be positive semi-definite to be projected.")
         kept = factor[:, -min(rank, len(factor)) :]
@@ -128,12 +131,12 @@ class DenseNatural(NaturalParameters):
         factor = scale.double()[:, None] * from_triangles(triangle[None], dimension)[0]
         return cls(torch.zeros_like(scale, dtype=torch.float64), factor @ factor.T)
 
-    def _factor(self, unit: Tensor) -> Tensor | None:
+    def _factor(self, unit: Tensor, rounding: float = ROUNDING) -> Tensor | None:
         """B with P = B Bᵀ, weakest direction first; None where P is not positive semi-definite."""
         safe = unit.clamp(min=torch.finfo(torch.float64).tiny)
         scaled = self.precision / safe / safe[:, None]
         values, vectors = torch.linalg.eigh((scaled + scaled.T) / 2)
-        if float(values[0]) < -ROUNDING:
+        if float(values[0]) < -rounding:
             return None
         factor: Tensor = vectors * values.clamp(min=0).sqrt() * safe[:, None]
         return factor

@@ -66,7 +66,7 @@ def embedded_blocks(
         Parameters of each output of the larger prior, shape (outputs′, B′); the first ones are
         those that there are.
     """
-    if isinstance(posterior, DiagonalGaussian):
+    if isinstance(posterior, DiagonalGaussian | LowRankGaussian):
         positions = torch.empty(posterior.dimension, dtype=torch.int64)
         positions[sources] = blocks[: len(sources)][:, places]
         return embedded(posterior, prior, positions)
@@ -107,5 +107,12 @@ def against_each_other(posterior: Gaussian, blocks: Tensor) -> Gaussian:
         std = torch.empty_like(mean)
         std[blocks] = posterior.std
         return DiagonalGaussian(mean, std)
+    if isinstance(posterior, LowRankGaussian):
+        diagonal = posterior.diagonal.new_empty(len(mean))
+        diagonal[blocks] = posterior.diagonal
+        rank = posterior.factor.shape[1]
+        factor = posterior.factor.new_zeros(len(mean), 2 * rank)
+        factor[blocks[0], :rank] = factor[blocks[1], rank:] = posterior.factor
+        return LowRankGaussian(mean, diagonal, factor)
     precision = posterior.dense().precision
     return BlockDiagonalGaussian(mean, torch.stack([precision, precision]), blocks)

@@ -28,12 +28,14 @@ from torch import Tensor
 
 from ibcl.experts import task_experts
 from ibcl.gaussians import (
+    BlockDiagonalGaussian,
     DenseGaussian,
     DiagonalGaussian,
     Distribution,
     Gaussian,
     IndependentGaussian,
     LowRankGaussian,
+    low_rank_blocks,
 )
 from ibcl.knowledge import KnowledgeBase, Parts, register_part
 from ibcl.likelihoods import Likelihood
@@ -66,6 +68,11 @@ register_part(SharedScatters)
 COMPACT, EXACT, SHARED = "compact", "exact", "shared"
 COMPACT_RANKS = Ranks(96, 128, 32)
 """Chosen on validation data of five benchmarks: the smallest that lost at most 0.2 points."""
+RANKS_ALONE = Ranks(32, 32, 64)
+"""The same where heads answer alone, so that densities only tell tasks apart."""
+# There, full covariances of so few parameters of an output are kept as they are, and each of many
+# outputs has at least so many directions.
+_SMALL_ALONE, _FEWEST_OF_OUTPUT = 128, 32
 MOST_SHARED_RANKS = 32
 """Eigenvectors that a task keeps of each scatter beside covariances that all tasks share."""
 SHARED_GROWTH = 0.04
@@ -238,28 +245,57 @@ class RoutedEvidence(PoolingRule):
         if self.memory == SHARED:
             diagonal = posterior.natural_parameters().precision_diagonal()
             return DiagonalGaussian(posterior.mean.float(), diagonal.rsqrt().float())
-        if self.memory == EXACT or not isinstance(posterior, DenseGaussian):
+        if self.memory == EXACT:
             return posterior
+        if isinstance(posterior, DenseGaussian):
+            small = self._fewer_directions(posterior, prior)
+        elif isinstance(posterior, BlockDiagonalGaussian) and self._heads_alone:
+            small = self._fewer_of_outputs(posterior, prior)
+        else:
+            return posterior
+        return posterior if small is None or small.nbytes >= posterior.nbytes else small
+
+    def _fewer_directions(self, posterior: DenseGaussian, prior: Gaussian) -> Gaussian | None:
+        """Return a full covariance as directions: all of them if they are few, or the leading."""
         before = prior.natural_parameters()
         evidence = (posterior.natural_parameters() - before).dense()
-        if posterior.dimension <= _SMALL_POSTERIOR and self.memory == COMPACT:
-            few = evidence.few_directions(unit=posterior.precision.diagonal().sqrt())
-            kept = posterior if few is None else (before + few).around(posterior.mean)
-            return kept if kept.nbytes < posterior.nbytes / 2 else posterior
-        assert COMPACT_RANKS.posterior is not None
-        rank = min(COMPACT_RANKS.posterior, posterior.dimension)
-        if self.memory != COMPACT:
-            rank = self._posterior_rank(posterior)
         # In units of the posterior's own precision, so that features of any size count alike.
-        projected = evidence.low_rank(rank, unit=posterior.precision.diagonal().sqrt())
+        unit = posterior.precision.diagonal().sqrt()
+        few = None
+        if self.memory == COMPACT and posterior.dimension <= _SMALL_POSTERIOR:
+            found = evidence.few_directions(unit=unit)
+            few = None if found is None else (before + found).around(posterior.mean)
+            few = few if few is not None and few.nbytes < posterior.nbytes / 2 else None
+            if not self._heads_alone or posterior.dimension <= _SMALL_ALONE:
+                return few
+        projected = evidence.low_rank(self._posterior_rank(posterior), unit=unit)
         kept = (before + projected).around(posterior.mean.float())
         if not isinstance(kept, LowRankGaussian):
-            return posterior
+            return few
         small = LowRankGaussian(kept.mean, kept.diagonal.float(), kept.factor.float())
-        return small if small.nbytes < posterior.nbytes else posterior
+        return small if few is None or small.nbytes < few.nbytes else few
+
+    def _fewer_of_outputs(
+        self, posterior: BlockDiagonalGaussian, prior: Gaussian
+    ) -> LowRankGaussian | None:
+        """Return the leading directions of every output; None where there is little to gain."""
+        outputs, size = posterior.positions.shape
+        if size <= _SMALL_ALONE:
+            return None
+        rank = max(_FEWEST_OF_OUTPUT, self._posterior_rank(posterior) // outputs)
+        return low_rank_blocks(posterior, prior, rank)
+
+    @property
+    def _heads_alone(self) -> bool:
+        """Whether densities only tell tasks apart, of which less will do, and heads answer."""
+        return self.head_share == 1.0 and self.memory == COMPACT
 
     def _posterior_rank(self, posterior: Gaussian) -> int:
-        """Return how many directions a tenth of the bytes pays for."""
+        """Return how many directions are kept of evidence; of bytes, a tenth pays for them."""
+        if self.memory == COMPACT:
+            kept = RANKS_ALONE if self._heads_alone else COMPACT_RANKS
+            assert kept.posterior is not None
+            return min(kept.posterior, posterior.dimension)
         return max(1, int(self.memory) // (40 * posterior.dimension) - 2)
 
     def ranks(self, columns: int, classes: int, posteriors: Sequence[Gaussian]) -> Ranks:
@@ -276,6 +312,8 @@ class RoutedEvidence(PoolingRule):
             return Ranks(None, None, None)
         width = fourier_width(columns)
         most = max(_SMALLEST_RANK, _LARGEST_FACTORS // (classes * (columns + 1)))
+        if self._heads_alone:
+            return RANKS_ALONE
         if self.memory == COMPACT:
             assert COMPACT_RANKS.classes is not None
             return COMPACT_RANKS._replace(classes=min(COMPACT_RANKS.classes, most))
