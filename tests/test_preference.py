@@ -46,7 +46,7 @@ def test_every_way_to_write_a_preference_means_the_same(value):
         ([math.nan, 1.0], "finite"),
         ([math.inf, 0.0], "finite"),
         ([1.0], "1 weights, but there are 2 tasks"),
-        ([[0.5, 0.5]], "2 weights|shape|tasks"),
+        ([[0.5, 0.5]], r"one vector of weights, but these have the shape \(1, 2\)"),
         ({"sci-fi": 1.0}, "leaves out documentary"),
         ({"sci-fi": 0.5, "documentary": 0.5, "drama": 0.0}, "Unknown task drama"),
         ({"sci-fi": "much", "documentary": 0.2}, "must be a number"),

@@ -125,6 +125,11 @@ class Preference(Mapping[str, float]):
             ) from None
         if vector.ndim == 0:
             vector = vector[None]
+        if vector.ndim > 1:
+            raise ValueError(
+                f"A preference is one vector of weights, but these have the shape {vector.shape}; "
+                "predict_many and models take many preferences."
+            )
         if vector.shape != (len(tasks),):
             raise ValueError(
                 f"The preference has {vector.size} weights, but there are {len(tasks)} tasks: "
