@@ -1,13 +1,17 @@
 """``memory="shared"``: one covariance for all tasks, of which each adds its share."""
 
+import json
+import shutil
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import ibcl
+from ibcl.cli import app
 from ibcl.routing import ClassDensities, Ranks, SharedScatters, classes_of, density_gate
 
 WHOLE = Ranks(None, None, None)
@@ -161,6 +165,38 @@ def test_forgotten_rows_leave_no_file_behind(three, tmp_path):
     after = set((tmp_path / "kb" / "parts").iterdir())
     assert len(after) == 3
     assert len(after & before) == 2
+
+
+def test_calibration_scores_do_not_change_with_what_is_shared():
+    learner = ibcl.IBCL(
+        ibcl.networks.linear(COLUMNS), **SETTLED, calibration=40, calibration_rows="scores"
+    )
+    learner.learn(*rows_of(0), task="t0")
+    x, _ = rows_of(0, 30)
+    before = learner.model("t0").predict_set(x, alpha=0.2)
+    learner.learn(*rows_of(1), task="t1")
+    assert np.array_equal(learner.model("t0").predict_set(x, alpha=0.2), before)
+
+
+def test_the_command_line_takes_a_task_out_with_its_rows(tmp_path):
+    for task in (0, 1):
+        x, y = rows_of(task)
+        frame = pd.DataFrame(x.numpy()[:, :4], columns=list("abcd"))
+        frame.assign(y=np.where(y == 1, "yes", "no")).to_csv(tmp_path / f"t{task}.csv", index=False)
+    base, files = str(tmp_path / "kb"), [str(tmp_path / f"t{task}.csv") for task in (0, 1)]
+    run = CliRunner().invoke
+    made = run(app, ["learn", base, *files, "--label", "y", "--memory", "shared", "--width", "8"])
+    assert made.exit_code == 0, made.output
+    shutil.copytree(base, tmp_path / "copy")
+    with_rows = ["--rows", files[1], "--label", "y", "--json"]
+    taken = run(app, ["forget", base, "t1", *with_rows])
+    left = run(app, ["forget", str(tmp_path / "copy"), "t1", "--json"])
+    assert "covariance of all tasks" not in json.loads(taken.stdout)["stays"]
+    assert "covariance of all tasks" in json.loads(left.stdout)["stays"]
+    kept = [
+        ibcl.load(path).knowledge.common[SharedScatters.kind] for path in (base, tmp_path / "copy")
+    ]
+    assert [part.count.item() for part in kept] == [120, 240]
 
 
 def test_preferences_are_inferred(three):
