@@ -34,6 +34,8 @@ from ibcl.uncertainty import Bounds, Uncertainty
 
 # Models averaged where a caller asks for uncertainty without saying how many.
 DEFAULT_SAMPLES = 64
+# Bytes that a call takes without asking how many there are.
+_SMALL_CALL = 2**20
 # Those whose thresholds an exported file tells.
 _USUAL_ALPHAS = (0.01, 0.05, 0.1, 0.2)
 
@@ -95,7 +97,7 @@ class Model:
         self.task_incremental = task_incremental
         self.alpha, self.seed = alpha, seed
         self.provenance = provenance
-        self._coverage = coverage
+        self._coverage, self._tasks = coverage, len(preference)
 
     def __repr__(self) -> str:
         return f"Model({self.preference})"
@@ -264,9 +266,10 @@ class Model:
             raise ValueError(f"samples must be a whole number, not {samples!r}.")
         if samples < 0:
             raise ValueError(f"samples must not be negative, not {samples}.")
-        # Draws, and these once more in double precision.
-        needed = 16 * int(samples) * self.theta.numel()
-        check_memory(needed, f"Drawing {samples:,} models", "draw fewer")
+        if samples:
+            # Draws, and these once more in double precision.
+            needed = 16 * int(samples) * self.theta.numel()
+            check_memory(needed, f"Drawing {samples:,} models", "draw fewer")
         return int(samples)
 
     def _thetas(self, samples: int) -> Tensor | None:
@@ -296,9 +299,11 @@ class Model:
 
     def _blocks(self, features: Tensor, models: int = 1) -> Sequence[Tensor]:
         """Split rows so that what so many models answer to a block stays within memory."""
-        columns = self.likelihood.columns(self.network.head.output_count(features))
-        of_tasks = BYTES_A_TASK * len(self.preference) * (2 * columns + 1)
-        return torch.split(features, rows_at_once(of_tasks + 32 * models * columns))
+        columns = 1 + self.network.head.output_count(features)
+        a_row = BYTES_A_TASK * self._tasks * (2 * columns + 1) + 32 * models * columns
+        if a_row * len(features) <= _SMALL_CALL:
+            return (features,)
+        return torch.split(features, rows_at_once(a_row))
 
     def predict(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
         """Return class labels, or expected values for regression and counts."""
@@ -486,10 +491,9 @@ class Model:
     def routing(self, x: Any, task: str | None = None) -> Any:
         """Return the share of each task in the answer to each input, of shape (n, tasks)."""
         rows = self.features(x, task)
-        tasks = len(self.preference)
         check_memory(
-            16 * len(rows.values) * tasks,
-            f"The shares of {tasks:,} tasks in {len(rows.values):,} rows",
+            16 * len(rows.values) * self._tasks,
+            f"The shares of {self._tasks:,} tasks in {len(rows.values):,} rows",
             "ask for fewer rows at once",
         )
         parts = self._blocks(rows.values)

@@ -395,6 +395,7 @@ class FlatNetwork:
         if pretrained is None:
             pretrained = self.specification is None and not hasattr(self._original, REDRAWN)
         self.pretrained = pretrained
+        self._counts: dict[tuple[int, ...], int] = {}
         self._fixed_count = _count_fixed(self._layers())
         try:
             last = self.linear_head().layer
@@ -622,9 +623,12 @@ class FlatNetwork:
         known = self._linear
         if known is not None and self.head is self and x.shape[1:] == (known.columns,):
             return known.outputs
-        theta = self.initial_parameters(torch.Generator().manual_seed(0))
-        with _refusing_shapes(x), torch.no_grad():
-            return self(theta, x[:1]).shape[1]
+        shape = tuple(x.shape[1:])
+        if shape not in self._counts:
+            theta = self.initial_parameters(torch.Generator().manual_seed(0))
+            with _refusing_shapes(x), torch.no_grad():
+                self._counts[shape] = self(theta, x[:1]).shape[1]
+        return self._counts[shape]
 
     def check_width(self, x: Tensor) -> None:
         """Refuse rows of another width than the network was built for, where it says one."""

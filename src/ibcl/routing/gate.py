@@ -208,7 +208,7 @@ class Gate(TaskGate):
         if seen is not None and (
             seen.ndim != 2 or len(seen) != self.tasks or seen.dtype != torch.bool
         ):
-            raise ValueError("what the gate's tasks have seen does not fit")
+            raise ValueError("what its tasks have seen does not fit")
         self.register_buffer("seen", seen, persistent=False)
         self.register_buffer("by_task", components_by_task(self.task), persistent=False)
         self.is_linear = self.whitening.ndim == 2
