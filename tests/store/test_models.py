@@ -243,7 +243,7 @@ def test_a_routed_model_whose_parts_do_not_fit_is_refused(tmp_path: Path) -> Non
         ("its heads do not fit", {"heads": heads[:, 1:]}),
         ("its heads do not fit", {"heads": torch.where(heads == heads.max(), torch.nan, heads)}),
         ("of different tasks", {"weights": tensors["weights"][:2]}),
-        ("of different tasks", {"gate__task": torch.zeros_like(tensors["gate.task"])}),
+        ("what its tasks have seen", {"gate__task": torch.zeros_like(tensors["gate.task"])}),
         ("also holds other", {"other": heads}),
         ("not finite", {"gate__means": tensors["gate.means"] * torch.nan}),
     ]:
