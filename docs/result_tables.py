@@ -25,6 +25,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from ibcl.experiments import methods
+from ibcl.experiments.adapters import table as adapters_table
 from ibcl.experiments.evaluation import bootstrap, overhead
 from ibcl.experiments.evaluation.ablation import STUDY_NAMES
 from ibcl.experiments.evaluation.comparison_tables import (
@@ -44,7 +45,8 @@ from ibcl.experiments.tables import page as tables_page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "classification"
-PAGES = (ROOT / "README.md", RESULTS / "README.md")
+ADAPTERS = ROOT / "docs" / "results" / "adapters"
+PAGES = (ROOT / "README.md", RESULTS / "README.md", ADAPTERS / "README.md")
 PLACE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 OURS, ORACLE = "routed", "oracle"
@@ -342,6 +344,11 @@ def _study(name: str) -> str:
     return markdown(table)
 
 
+def _adapters(file: Path) -> str:
+    """Adapters against heads, merges and retraining, on one benchmark."""
+    return adapters_table.table(adapters_table.read(file))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "claims": claims,
     "accuracy": accuracy,
@@ -363,6 +370,10 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"study-{name}": partial(_study, name) for name in STUDY_NAMES},
     "tables-sentence": lambda: tables_page.sentence(_table_results()),
     "tables-scores": lambda: markdown(tables_page.scores(_table_results())),
+    **{
+        f"adapters-{file.stem}": partial(_adapters, file)
+        for file in sorted(ADAPTERS.glob("*.jsonl"))
+    },
     "tables-differences": lambda: markdown(tables_page.differences(_table_results())),
 }
 

@@ -19,7 +19,6 @@ from ibcl.adapters import LoRA
 from ibcl.experiments import benchmarks
 from ibcl.experiments.adapters.bases import BASES, Base
 from ibcl.experiments.adapters.contenders import CONTENDERS, DEAR, Outcome, Scene
-from ibcl.experiments.adapters.depths import choose
 from ibcl.experiments.benchmarks.benchmark import BenchmarkTask, Split
 
 # Rows that passes are timed on.
@@ -32,6 +31,8 @@ class Settings:
 
     Parameters
     ----------
+    tasks
+        The first of the benchmark; all where None.
     train
         Rows per task to learn from, at most; all where None.
     few
@@ -40,6 +41,7 @@ class Settings:
 
     benchmark: str
     seed: int = 0
+    tasks: int | None = None
     train: int | None = None
     preferences: int = 10
     few: int = 3
@@ -68,6 +70,7 @@ class Row:
     benchmark: str
     title: str
     seed: int
+    tasks: int
     accuracy: float
     accuracy_few: float
     seconds_per_task: float
@@ -95,12 +98,12 @@ def prepared(settings: Settings) -> tuple[Scene, float]:
         settings.benchmark, backbone=base.backbone(), seed=settings.seed, dimension=None
     )
     random = np.random.default_rng(settings.seed)
-    tasks = [_fewer(task, settings.train, random) for task in loaded]
+    tasks = [_fewer(task, settings.train, random) for task in [*loaded][: settings.tasks]]
     preferences = ibcl.sample_preferences(len(tasks), settings.preferences, seed=settings.seed)
     matrix = np.asarray(preferences, dtype=np.float64)
     upper = base.upper()
-    layers = choose(upper, base.depths, tasks)
-    scene = Scene(upper, tasks, matrix, settings.few, expert(base), layers, last=(upper.last_name,))
+    few, last = settings.few, (upper.last_name,)
+    scene = Scene(upper, tasks, matrix, few, expert(base), base.layers, last)
     return scene, relative_cost(base, tasks[0].test.x[:_TIMED])
 
 
@@ -139,6 +142,7 @@ def _row(title: str, settings: Settings, outcome: Outcome, scene: Scene, relativ
         settings.benchmark,
         title,
         settings.seed,
+        len(scene.tasks),
         float(scores.mean()),
         float(scores[: scene.few].mean()),
         outcome.seconds,
@@ -165,11 +169,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmark", choices=sorted(BASES))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tasks", type=int, help="only the first tasks of the benchmark")
+    parser.add_argument("--preferences", type=int, default=10)
     parser.add_argument("--output", type=Path, required=True, help="a file of lines of JSON")
     parser.add_argument("--cheap", action="store_true", help="without what trains per preference")
     parser.add_argument("--few", type=int, default=3, help="preferences of what trains for each")
     given = parser.parse_args(arguments)
-    settings = Settings(given.benchmark, given.seed, few=given.few)
+    settings = Settings(
+        given.benchmark,
+        given.seed,
+        given.tasks,
+        preferences=given.preferences,
+        few=given.few,
+    )
     known = given.output.read_text().splitlines() if given.output.exists() else []
     done = {
         row["title"]

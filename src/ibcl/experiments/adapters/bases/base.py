@@ -38,8 +38,8 @@ class Base:
         Makes the lower part, as a feature extractor of the benchmarks.
     upper
         Makes the upper part.
-    depths
-        Sets of layers to read, of which held-out rows choose one.
+    layers
+        Depths that all contenders but one read.
     targets
         Layers that adapters change.
     whole
@@ -50,7 +50,7 @@ class Base:
 
     backbone: Callable[[], Backbone]
     upper: Callable[[], Upper]
-    depths: Sequence[Sequence[str]]
+    layers: Sequence[str]
     targets: str
     whole: Callable[[int], tuple[Callable[[Tensor], object], Tensor]]
     rank: int

@@ -1,4 +1,4 @@
-"""EfficientNet-lite0, sixteen blocks: adapters change the last three and the head's convolution."""
+"""EfficientNet-lite0, sixteen blocks: adapters change the last three."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def _whole(rows: int) -> tuple[Callable[[Tensor], object], Tensor]:
     return efficientnet_model().extract_features, torch.randn(rows, 3, 96, 96)
 
 
-# Whose output is what the block's projection reads.
-_WIDE = tuple(f"blocks.{place}._swish" for place in range(3))
 EFFICIENTNET = Base(
     backbone=efficientnet_below,
     upper=_upper,
-    depths=(("last",), _WIDE[2:], (_WIDE[2], "last"), (_WIDE[0], "last"), _WIDE[1:]),
-    targets=r"blocks\..*(_expand_conv|_project_conv)|convolution",
+    # Called last on what block 15's projection reads.
+    layers=("blocks.2._swish",),
+    # Those below what is read.
+    targets=r"blocks\.[01]\.(_expand_conv|_project_conv)|blocks\.2\._expand_conv",
     whole=_whole,
     rank=8,
     epochs=8,

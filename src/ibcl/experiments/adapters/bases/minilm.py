@@ -120,12 +120,7 @@ def _whole(rows: int) -> tuple[Callable[[Tensor], object], Tensor]:
 MINILM = Base(
     backbone=minilm_below,
     upper=_upper,
-    depths=(
-        ("last",),
-        ("depth5", "last"),
-        ("depth4", "last"),
-        ("depth4", "depth5", "last"),
-    ),
+    layers=("depth4", "depth5", "last"),
     targets=r"layer\..*(query|key|value|dense)",
     whole=_whole,
     rank=8,

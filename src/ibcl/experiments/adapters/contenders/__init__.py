@@ -13,7 +13,7 @@ from ibcl.experiments.adapters.contenders.scene import (
     contender,
 )
 
-MODULES = ("routed", "first_task", "merged", "retrained")
+MODULES = ("routed", "merged", "retrained", "first_task")
 for _name in MODULES:
     import_module(f"{__name__}.{_name}")
 

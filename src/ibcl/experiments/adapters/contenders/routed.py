@@ -14,18 +14,6 @@ def behind_the_gate(scene: Scene, taught: Taught, adapted: float = 0.0) -> Outco
     return Outcome(found, taught.seconds, size, adapted, gated=True)
 
 
-@contender("routed heads, last features")
-def last_features(scene: Scene) -> Outcome:
-    """Heads on the frozen model's output."""
-    return behind_the_gate(scene, scene.taught(scene.base, scene.last, None))
-
-
-@contender("routed heads, several depths")
-def several_depths(scene: Scene) -> Outcome:
-    """Heads on depths that validation rows chose."""
-    return behind_the_gate(scene, scene.taught(scene.base, scene.layers, None))
-
-
 @contender("routed adapters")
 def routed_adapters(scene: Scene) -> Outcome:
     """One LoRA per task behind the gate, those run that matter for a row."""
@@ -52,3 +40,15 @@ def top_adapter(scene: Scene) -> Outcome:
     )
     size = learner.knowledge.nbytes / len(scene.tasks)
     return Outcome(found, scene.adapted.seconds, size, 1.0, gated=True)
+
+
+@contender("routed heads, inner depths")
+def several_depths(scene: Scene) -> Outcome:
+    """Heads on inner depths."""
+    return behind_the_gate(scene, scene.taught(scene.base, scene.layers, None))
+
+
+@contender("routed heads, last features")
+def last_features(scene: Scene) -> Outcome:
+    """Heads on the frozen model's output."""
+    return behind_the_gate(scene, scene.taught(scene.base, scene.last, None))
