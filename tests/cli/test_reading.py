@@ -285,3 +285,16 @@ def test_a_weight_that_is_missing_is_called_so(refuse, knowledge_base, sun):
     Path("users.csv").write_text("user,sun,rain\nann,1,\n")
     said = refuse("predict", knowledge_base, sun, "--preferences", "users.csv", "--output", "o.csv")
     assert "Row 1, user 'ann': The weight of task 'rain' is missing; give 0 for no interest" in said
+
+
+def test_blanks_around_the_names_of_tasks_are_none_of_them(succeed, knowledge_base, sun):
+    for name, names in (("plain", "user,sun,rain"), ("spaced", "user, sun, rain ")):
+        Path(f"{name}.csv").write_text(f"{names}\nann, 0.25, 0.75\n")
+        users = ("--preferences", f"{name}.csv", "--output", f"{name}.parquet")
+        succeed("predict", knowledge_base, sun, *users)
+    assert pd.read_parquet("plain.parquet").equals(pd.read_parquet("spaced.parquet"))
+
+
+def test_what_learning_should_have_been_told_is_said_as_its_option(refuse, knowledge_base, sun):
+    said = refuse("predict", knowledge_base, sun, "--preference", "sun", "--sets", "0.9")
+    assert "learn with --calibration," in said

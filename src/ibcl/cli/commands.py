@@ -65,10 +65,13 @@ def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
                     raise
                 if ctx.params["debug"]:
                     raise
+                # A way out may be to learn with another setting, whatever the command.
+                learn = self.get_command(ctx, "learn")
                 command = self.get_command(ctx, ctx.invoked_subcommand or "")
                 options = {
                     parameter.name: parameter.opts[0]
-                    for parameter in getattr(command, "params", ())
+                    for each in (learn, command)
+                    for parameter in getattr(each, "params", ())
                     if parameter.opts[0].startswith("--")
                 }
                 typer.echo(f"Error: {sentence(error, options)}", err=True)

@@ -29,6 +29,10 @@ def read_users(path: Path, tasks: tuple[str, ...], normalise: bool = False) -> U
     """
     named = "user" not in tasks
     frame = read_table(path, texts=["user"] if named else [])
+    # No task's name has outer blanks, and people write them behind commas.
+    plain = frame.columns.str.strip()
+    if plain.is_unique:
+        frame.columns = plain
     for name in frame.columns:
         if name not in tasks and name.startswith("Unnamed: "):
             # The index that pandas writes; a task's name is never empty.
