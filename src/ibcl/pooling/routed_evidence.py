@@ -61,6 +61,7 @@ from ibcl.routing import (
 )
 from ibcl.routing.densities import fourier_width
 from ibcl.routing.predictive import TaskExpert
+from ibcl.routing.scatters import keeps_whole
 
 register_part(ClassDensities)
 register_part(SharedScatters)
@@ -322,6 +323,8 @@ class RoutedEvidence(PoolingRule):
         fixed = 8 * classes * (columns + 1) + 4 * (classes + 1) * width + 16 * classes
         fixed += sum(q.nbytes for q in posteriors)
         if self.memory == SHARED:
+            if keeps_whole(columns + 1, MOST_SHARED_RANKS):
+                fixed += 4 * classes * (columns + 1) ** 2
             triangles = 2 * (columns + 1) * (columns + 2) + 2 * width * (width + 1)
             rank = max(1, (int(SHARED_GROWTH * triangles) - fixed) // per_rank)
             return Ranks(min(rank, most, MOST_SHARED_RANKS), min(rank, MOST_SHARED_RANKS), None)
