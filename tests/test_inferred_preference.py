@@ -215,3 +215,30 @@ def test_inputs_it_cannot_take_and_labels_it_does_not_know_are_refused():
         learnt.infer_preference(x, torch.full_like(y, 5))
     with pytest.raises(ValueError, match="no task yet"):
         ibcl.IBCL(ibcl.networks.linear(3)).infer_preference(x)
+
+
+@pytest.mark.parametrize(("examples", "tasks"), [(3, 12), (12, 3), (5, 5), (40, 2), (1, 30)])
+def test_deviations_are_laplaces_within_the_simplex(examples, tasks):
+    """By the K×K curvature in a basis of the simplex, which few examples do not need."""
+    rng = np.random.default_rng(examples)
+    table, counts = rng.normal(size=(examples, tasks)) * 2, rng.uniform(0, 2, examples)
+    found = infer_proportions(table, [f"task {k}" for k in range(tasks)], 0.3, counts)
+    weights = np.array(list(found.values()))
+    gradients = found.responsibilities / weights
+    curvature = (gradients * counts[:, None]).T @ gradients + np.diag(0.3 / weights**2)
+    whole = np.column_stack([np.ones(tasks), np.eye(tasks)[:, 1:]])
+    basis = np.linalg.qr(whole)[0][:, 1:]
+    covariance = basis @ np.linalg.solve(basis.T @ curvature @ basis, basis.T)
+    expected = np.sqrt(np.clip(np.diag(covariance), 0, weights * (1 - weights)))
+    np.testing.assert_allclose(list(found.std.values()), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_of_very_many_tasks_only_the_examples_are_solved_for(monkeypatch):
+    """Nothing of tasks × tasks numbers is made."""
+    made = []
+    eye = np.eye
+    monkeypatch.setattr(np, "eye", lambda size: made.append(size) or eye(size))
+    table = np.random.default_rng(0).normal(size=(4, 3000))
+    found = infer_proportions(table, [f"task {k}" for k in range(3000)])
+    assert max(made, default=0) <= 4
+    assert abs(sum(found.values()) - 1) < 1e-9

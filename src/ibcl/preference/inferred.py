@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.special import softmax
 
 from ibcl.preference.preference import Preference
@@ -95,9 +96,10 @@ def infer_proportions(
         raise ValueError(f"concentration must be positive, not {concentration!r}.")
     total = counts.sum() + prior.sum()
     weights = np.full(len(tasks), 1 / len(tasks))
+    # The largest density of a row is 1 and no weight is below its prior's, so none divides by 0.
+    densities = np.exp(table - table.max(1, keepdims=True))
     for _ in range(_STEPS):
-        responsibilities = softmax(table + np.log(weights), axis=1)
-        following = (counts @ responsibilities + prior) / total
+        following = (weights * ((counts / (densities @ weights)) @ densities) + prior) / total
         change = float(np.abs(following - weights).max())
         weights = following
         if change <= _SETTLED:
@@ -121,14 +123,29 @@ def _standard_deviations(
 ) -> NDArray[np.float64]:
     """Laplace's approximation within the simplex.
 
-    The curvature is H = Σ_i a_i g_i g_iᵀ + diag(c/w²), with g_ik = ρ_ik / w_k; moves within the
-    simplex are Z u with orthonormal Z whose columns sum to 0, so the covariance is Z (ZᵀHZ)⁻¹ Zᵀ.
+    The curvature is H = Σ_i a_i g_i g_iᵀ + diag(c/w²), with g_ik = ρ_ik / w_k. Within the simplex,
+    where moves sum to 0, the covariance is H⁻¹ − H⁻¹11ᵀH⁻¹ / 1ᵀH⁻¹1. Woodbury's identity has H⁻¹ by
+    a matrix of the examples, so that neither time nor memory grows with the square of the tasks:
+
+        H⁻¹ = W C⁻¹ (C − RᵀM⁻¹R) C⁻¹ W,     M = I + R C⁻¹ Rᵀ,     R = √a ρ,
+
+    with W and C the diagonals of w and c.
     """
-    size = len(weights)
-    gradients = responsibilities / weights
-    curvature = (gradients * counts[:, None]).T @ gradients + np.diag(prior / weights**2)
-    basis = np.linalg.qr(np.column_stack([np.ones(size), np.eye(size)[:, 1:]]))[0][:, 1:]
-    covariance = basis @ np.linalg.solve(basis.T @ curvature @ basis, basis.T)
-    variances = np.clip(np.diag(covariance), 0, weights * (1 - weights))
-    deviations: NDArray[np.float64] = np.sqrt(variances)
+    scaled = np.sqrt(counts)[:, None] * responsibilities
+    over = scaled / prior
+    if len(scaled) < len(weights):
+        within = np.eye(len(scaled)) + over @ scaled.T
+        factor = np.linalg.cholesky(within)
+        reduced = solve_triangular(factor, over * weights, lower=True)
+        diagonal = weights**2 / prior - (reduced**2).sum(0)
+        row_sums = weights**2 / prior - reduced.T @ reduced.sum(1)
+    else:
+        # In units of w/√c, in which what the prior adds is the identity.
+        unit = weights / np.sqrt(prior)
+        columns = scaled / np.sqrt(prior)
+        inverse = np.linalg.inv(np.eye(len(weights)) + columns.T @ columns)
+        diagonal = unit**2 * np.diag(inverse)
+        row_sums = unit * (inverse @ unit)
+    variances = diagonal - row_sums**2 / row_sums.sum()
+    deviations: NDArray[np.float64] = np.sqrt(np.clip(variances, 0, weights * (1 - weights)))
     return deviations
