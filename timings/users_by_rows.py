@@ -112,7 +112,7 @@ def main() -> None:
     for rows in arguments.rows:
         before = largest_memory()
         ours, bare, blocks = compare(learner, preferences, rows, arguments.rounds)
-        cells = (f"{rows}", f"{ours:.2f} s", f"{bare:.2f} s", f"{ours / bare:.2f}", "2")
+        cells = (f"{rows}", f"{ours:.2f} s", f"{bare:.2f} s", f"{ours / bare:.2f}", "1.5")
         table.add_row(*cells, f"{blocks:,}", f"{largest_memory() - before:.0f} MiB")
     Console().print(table)
 

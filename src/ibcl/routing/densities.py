@@ -45,7 +45,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ibcl.routing.gate import TaskGate, components_by_task
+from ibcl.routing.gate import TaskGate, check_parts, components_by_task
 
 BANDWIDTH = math.sqrt(2)
 SETTINGS = "settings"
@@ -348,14 +348,10 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
         )
     if not 0 <= settings.contamination < 1 or not 0 <= settings.head_share <= 1:
         raise ValueError("the settings of the gate are out of range")
-    if set(tensors) != set(DENSITY_TENSORS):
-        raise ValueError(f"a gate cannot consist of {', '.join(sorted(tensors)) or 'nothing'}")
+    check_parts(tensors, DENSITY_TENSORS)
     components, columns = tensors["means"].shape if tensors["means"].ndim == 2 else (0, 0)
     if components == 0 or columns < 2:
         raise ValueError("the gate has no components")
-    for name in ("task", "label", "reads"):
-        if tensors[name].dtype != torch.int64 or bool((tensors[name] < 0).any()):
-            raise ValueError(f"the {name} of the gate must be whole numbers from 0")
     tasks = int(tensors["task"].max()) + 1 if tensors["task"].numel() else 0
     width, dimensions = tensors["basis"].shape if tensors["basis"].ndim == 2 else (0, 0)
     rank = tensors["maps"].shape[1] if tensors["maps"].ndim == 3 else 0
@@ -379,7 +375,5 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
     for name, shape in shapes.items():
         if tuple(tensors[name].shape) != shape:
             raise ValueError(f"the {name} of the gate does not fit its means")
-        if not bool(torch.isfinite(tensors[name]).all()):
-            raise ValueError("the gate holds a value that is not finite")
     if tasks > components or width == 0:
         raise ValueError("the gate has tasks without components")

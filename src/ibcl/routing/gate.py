@@ -312,10 +312,20 @@ SEEN = "seen"
 GATE_TENSORS = ("task", "label", "log_share", "log_determinant", "means", "whitening")
 
 
+def check_parts(tensors: Mapping[str, Tensor], names: Sequence[str]) -> None:
+    """Refuse other tensors than these, numbers that are not finite, and tasks that are none."""
+    if set(tensors) != set(names):
+        raise ValueError(f"a gate cannot consist of {', '.join(sorted(tensors)) or 'nothing'}")
+    for name in {"task", "label", "reads"} & set(names):
+        if tensors[name].dtype != torch.int64 or bool((tensors[name] < 0).any()):
+            raise ValueError(f"the {name} of the gate must be whole numbers from 0")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise ValueError("the gate holds a value that is not finite")
+
+
 def _check(tensors: Mapping[str, Tensor]) -> None:
     """Refuse tensors that are no gate."""
-    if set(tensors) != set(GATE_TENSORS):
-        raise ValueError(f"a gate cannot consist of {', '.join(sorted(tensors)) or 'nothing'}")
+    check_parts(tensors, GATE_TENSORS)
     components, columns = tensors["means"].shape if tensors["means"].ndim == 2 else (0, 0)
     for name in ("task", "label", "log_share", "log_determinant"):
         if tensors[name].shape != (components,) or components == 0:
@@ -323,11 +333,6 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
     square = (columns, columns)
     if tensors["whitening"].shape not in (square, (components, *square)):
         raise ValueError("the whitening of the gate does not fit its means")
-    for name in ("task", "label"):
-        if tensors[name].dtype != torch.int64 or bool((tensors[name] < 0).any()):
-            raise ValueError(f"the {name} of the gate must be whole numbers from 0")
-    if not all(bool(torch.isfinite(tensors[name]).all()) for name in GATE_TENSORS):
-        raise ValueError("the gate holds a value that is not finite")
 
 
 def linear_gate(components: Components, settings: GateSettings) -> Gate:

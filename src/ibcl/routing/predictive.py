@@ -75,10 +75,14 @@ class TaskHeads:
     experts: Mapping[int, TaskExpert] = field(default_factory=dict)
     tolerance: float | None = None
 
+    def read(self, features: Tensor) -> Tensor:
+        """Return what the gate sees of φ: its columns, as flat rows in double precision."""
+        return self.gate.read(features.flatten(1)).double()
+
     def joint(self, features: Tensor) -> Tensor:
-        """J of the gate, whose features are flat rows in double precision: (n, components)."""
+        """J of the gate, shape (n, components)."""
         with torch.no_grad():
-            return self.gate.joint(self.gate.read(features.flatten(1)).double())
+            return self.gate.joint(self.read(features))
 
     def shares(self, densities: Tensor, weights: Tensor) -> Tensor:
         """r_k(φ, w) that are answered with, shape (n, tasks).
@@ -183,16 +187,13 @@ class RoutedNetworks(Predictive):
     def routing(self, features: Tensor) -> Tensor:
         """r_k(φ, w), shape (n, tasks)."""
         with torch.no_grad():
-            densities = self.gate(self._read(features))
+            densities = self.gate(self.task_heads.read(features))
             return torch.softmax(densities + self.weights.log().to(densities), 1)
-
-    def _read(self, features: Tensor) -> Tensor:
-        return self.gate.read(features.flatten(1)).double()
 
     def novelty(self, features: Tensor) -> Tensor:
         """How far φ is from every task; about 1 for inputs like those learnt."""
         with torch.no_grad():
-            return self.gate.novelty(self._read(features))
+            return self.gate.novelty(self.task_heads.read(features))
 
     def means(self, features: Tensor, thetas: Tensor | None = None) -> Tensor:
         """Σ_k r_k(φ, w) p_k(y | φ)."""
