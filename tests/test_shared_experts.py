@@ -116,6 +116,25 @@ def test_estimators_in_place_of_heads_are_not_shared():
     assert np.allclose(taught.model("a").predict_proba(x), expected, atol=1e-5)
 
 
+def test_classes_that_a_task_has_not_seen_stay_impossible():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(900, 2))
+    rare = random.uniform(size=900) < 0.1
+    y = np.where(x[:, 0] * x[:, 1] > 0, 1, 0) + 2 * rare
+    taught = ibcl.IBCLClassifier("linear", expert="auto")
+    taught.partial_fit(x[:600], y[:600], task="four", classes=range(6))
+    two = np.flatnonzero(y[600:] < 2) + 600
+    taught.partial_fit(x[two], y[two], task="two")
+    knowledge = taught.learner_.knowledge
+    assert all(ExpertPart.kind in parts for parts in knowledge.parts)
+    assert borrowed(knowledge)[1].power > 0
+    fresh = random.normal(size=(200, 2))
+    for task, seen in {"four": range(4), "two": range(2)}.items():
+        answers = taught.predict_proba(fresh, preference=task)
+        assert np.allclose(answers.sum(1), 1)
+        assert not np.delete(answers, list(seen), axis=1).any()
+
+
 def test_noisy_values_are_better_known_together():
     together, alone = (ibcl.IBCLRegressor("linear", expert="auto") for _ in range(2))
     for task in ("a", "b"):

@@ -430,7 +430,16 @@ class RoutedEvidencePredictives(GatedPredictives[RoutedEvidence]):
         beside = own and all(expert.share < 1 for expert in own.values())
         if self._borrowed is None or not beside:
             return own
-        return shared_experts(self.knowledge, own, [each.power for each in self._borrowed])
+        powers = [each.power for each in self._borrowed]
+        return shared_experts(self.knowledge, own, powers, self._seen)
+
+    @property
+    def _seen(self) -> list[tuple[int, ...]] | None:
+        """Classes that every task has seen; None for values."""
+        if not self.likelihood.classification:
+            return None
+        records = [kept[ClassDensities.kind] for kept in self.knowledge.parts]
+        return [tuple(r.classes.tolist()) for r in records if isinstance(r, ClassDensities)]
 
     @cached_property
     def _borrowed(self) -> list[Borrowed] | None:

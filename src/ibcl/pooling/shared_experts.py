@@ -6,11 +6,12 @@ own rows, task k answers with
     p_k(y | φ) = Σ_j a_kj [λ_j expert_j(y | φ) + (1 − λ_j) head_k(y | φ)],   a_kj ∝ n_j c_k^[j ≠ k],
 
 where n_j is how many rows task j has learnt, and c_k the power with which heads of other tasks are
-borrowed (`ibcl.pooling.power_prior`). So a task unlike the others is alone with its own expert,
-c_k = 0; where tasks are alike, c_k = 1, all have the mean of all experts; and a task with too few
-rows for an expert has those of the others. Like the powers, all of it is a function of the set of
-the tasks' records: the order of learning does not matter, and a task that is forgotten leaves
-nothing behind.
+borrowed (`ibcl.pooling.power_prior`). Of more than two classes, experts of others answer among
+those that task k has seen, if their tasks have seen any of them. So a task unlike the others is
+alone with its own expert, c_k = 0; where tasks are alike, c_k = 1, all have the mean of all
+experts; and a task with too few rows for an expert has those of the others. Like the powers, all
+of it is a function of the set of the tasks' records: the order of learning does not matter, and a
+task that is forgotten leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ class SharedExpert:
         a_kj λ_j, by the tasks' numbers.
     answered
         Answers of the tasks' experts.
+    among
+        Classes to answer among; all of them, or values, where None.
     """
 
     weights: Mapping[int, float]
     answered: Answered
+    among: tuple[int, ...] | None = None
     costly: bool = False
 
     @property
@@ -49,9 +53,16 @@ class SharedExpert:
     def answers(self, features: Tensor) -> Tensor:
         """Return the experts' weighted mean, shape (n, columns of an answer)."""
         every = self.answered.on(features)
-        found = sum(weight * every[task] for task, weight in self.weights.items())
+        found = sum(weight * self._among(every[task]) for task, weight in self.weights.items())
         assert isinstance(found, Tensor)
         return found / self.share
+
+    def _among(self, answers: Tensor) -> Tensor:
+        if self.among is None or answers.shape[1] <= 2:
+            return answers
+        kept = torch.zeros_like(answers)
+        kept[:, self.among] = answers[:, self.among]
+        return kept / kept.sum(1, keepdim=True)
 
 
 class Answered:
@@ -72,7 +83,10 @@ class Answered:
 
 
 def shared_experts(
-    knowledge: KnowledgeBase, own: Mapping[int, ExpertPart], powers: Sequence[float]
+    knowledge: KnowledgeBase,
+    own: Mapping[int, ExpertPart],
+    powers: Sequence[float],
+    seen: Sequence[tuple[int, ...]] | None = None,
 ) -> dict[int, SharedExpert]:
     """Return what stands beside each task's head, by the tasks' numbers.
 
@@ -82,6 +96,8 @@ def shared_experts(
         The tasks' own experts, all of which stand beside heads.
     powers
         c of every task.
+    seen
+        Classes that every task has seen; None for values.
     """
     rows = {record.name: record.samples for record in knowledge.records}
     numbers = {task: number for number, task in enumerate(knowledge.tasks)}
@@ -98,6 +114,9 @@ def shared_experts(
             for other, vote in votes.items()
             if vote and numbers[other] in own
         }
+        if seen is not None:
+            ours = {*seen[number]}
+            weights = {other: each for other, each in weights.items() if ours & {*seen[other]}}
         if weights:
-            found[number] = SharedExpert(weights, answered)
+            found[number] = SharedExpert(weights, answered, None if seen is None else seen[number])
     return found
