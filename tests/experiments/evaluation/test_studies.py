@@ -55,7 +55,7 @@ def test_calibration_on_a_preference_s_inputs_is_the_error_of_all_tasks_together
     assert 0 < table["error"][OWN_INPUTS] <= table["error"][SINGLE_TASKS]
     # 72 examples a task are few: also what is right just as often as it says has an error.
     assert 0 < table["by_chance"][OWN_INPUTS] < table["by_chance"][SINGLE_TASKS] < 0.03
-    assert (table["by_bayes"] > 0).all()
+    assert (table["tasks_right"] > 0).all()
 
 
 def test_studies_run_as_cells_beside_the_protocols(tmp_path):

@@ -172,7 +172,7 @@ def calibration(contender: Contender, benchmark: Benchmark, seed: int) -> pd.Dat
 
     ``error`` is averaged over the preferences. The other two are what it would be with other
     labels: ``by_chance`` with labels drawn from the answer itself, so that it is right exactly as
-    often as it says, but test examples are few; ``by_bayes`` with every task's labels drawn from
+    often as it says, but test examples are few; ``tasks_right`` with every task's labels drawn from
     the answer to that task alone, as if all that was learnt within tasks were exactly right.
     """
     learnt = learn_all(contender, benchmark, seed)
@@ -195,7 +195,7 @@ def calibration(contender: Contender, benchmark: Benchmark, seed: int) -> pd.Dat
                 drawn = [[_drawn_labels(p, rng) for p in truth] for _ in range(_DRAWS)]
                 errors.append(np.mean([_errors(own, y, shares, weights) for y in drawn], 0))
             found.append(errors)
-        means = dict(zip(("error", "by_chance", "by_bayes"), np.mean(found, 0), strict=True))
+        means = dict(zip(("error", "by_chance", "tasks_right"), np.mean(found, 0), strict=True))
         for place, of in enumerate((SINGLE_TASKS, OWN_INPUTS)):
             values = {name: value[place] for name, value in means.items()}
             rows.append({"preferences": family, "of": of} | values)

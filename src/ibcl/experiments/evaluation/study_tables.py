@@ -99,7 +99,7 @@ def _calibration(table: pd.DataFrame) -> pd.DataFrame:
         row = {"benchmark": benchmark_title(str(benchmark)), "preferences": family}
         for of, values in part.groupby("of", sort=False):
             row[f"on {of}"] = _interval(values["error"])
-            for name, words in (("by_chance", "by chance alone"), ("by_bayes", "by Bayes' rule")):
-                row[f"{words}, on {of}"] = _interval(values[name])
+            row[f"by chance alone, on {of}"] = _interval(values["by_chance"])
+            row[f"were tasks' own answers right, on {of}"] = _interval(values["tasks_right"])
         rows.append(row)
     return pd.DataFrame(rows)
