@@ -214,3 +214,52 @@ def test_the_command_line_says_what_is_new(tmp_path):
     assert said["new_categories"] == ["town=Bonn", "town=Cork"]
     answers = ibcl.load(tmp_path / "kb").model("second").predict(second)
     assert (answers == labels(second, ["no", "yes", "perhaps"])).mean() > 0.95
+
+
+def towns(seed: int, names: list[str], classes: list[str], n: int = 60) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": generator.normal(size=n), "town": generator.choice(names, n)})
+    edges = np.linspace(-0.5, 0.5, len(classes) - 1)
+    score = frame["age"] + (frame["town"] == names[-1])
+    return frame.assign(verdict=np.array(classes)[np.digitize(score, edges)])
+
+
+@pytest.mark.parametrize("classes", [["no", "yes"], ["no", "perhaps", "yes"]])
+@pytest.mark.parametrize("more", [["no", "yes"], ["never", "no", "yes"]])
+@pytest.mark.parametrize("ours", [["Rome", "Oslo"], ["Rome", "Lima"]])
+def test_what_grew_apart_merges_as_if_learnt_together(classes, more, ours):
+    first = towns(0, ["Oslo", "Rome"], classes)
+    tasks = {"north": towns(1, ours, classes), "south": towns(2, ["Bonn", "Rome"], more)}
+    begun = ibcl.IBCLClassifier().partial_fit(first[["age", "town"]], first["verdict"], task="a")
+
+    def taught(*names: str) -> ibcl.IBCL:
+        learner = ibcl.IBCL.from_state(begun.learner_.state)
+        for name in names:
+            learner.learn(tasks[name][["age", "town"]], tasks[name]["verdict"], task=name)
+        return learner
+
+    one, other, together = taught("north"), taught("south"), taught("north", "south")
+    other.forget("a")
+    merged = ibcl.merge(one, other)
+    assert merged.tasks == together.tasks
+    assert merged.encoder == together.encoder
+    rows = pd.concat([first, *tasks.values()])
+    weights = [0.2, 0.3, 0.5]
+    np.testing.assert_allclose(
+        merged.model(weights).predict_proba(rows),
+        together.model(weights).predict_proba(rows),
+        atol=1e-7,
+    )
+
+
+def test_classes_that_grew_apart_are_refused():
+    first = towns(0, ["Oslo", "Rome"], ["no", "yes"])
+    begun = ibcl.IBCLClassifier().partial_fit(first[["age", "town"]], first["verdict"], task="a")
+    learners = []
+    for name in ("perhaps", "maybe"):
+        learner = ibcl.IBCL.from_state(begun.learner_.state)
+        learner.learn(first[["age", "town"]], [name] * len(first), task=name)
+        learner.forget("a")
+        learners.append(learner)
+    with pytest.raises(ValueError, match="read their inputs or classes differently"):
+        ibcl.merge(*learners)

@@ -45,6 +45,45 @@ class GrowingEncoder(Protocol):
         """Return a larger encoder, and where this one's inputs are in it; itself if none is new."""
 
 
+@runtime_checkable
+class UnitingEncoder(GrowingEncoder, Protocol):
+    """A growing encoder that can become one with another that grew from the same."""
+
+    def united(self, other: Any) -> tuple[Encoder, Any]:
+        """Return an encoder with room for both, and where this one's inputs are in it."""
+
+    def positions_in(self, larger: Any) -> Any:
+        """Return where this encoder's inputs are in a larger one."""
+
+
+def grown_together(a: State, b: State) -> tuple[State, State]:
+    """Return two states that read tables alike, where each has categories the other has not.
+
+    They are returned as they are where they agree already, where one of them cannot grow, or where
+    their classes are known by different numbers.
+    """
+    ours, theirs = a.encoder, b.encoder
+    if not isinstance(ours, UnitingEncoder) or type(ours) is not type(theirs) or ours == theirs:
+        return a, b
+    if a.settled is None or b.settled is None or not (_can_grow(a) and _can_grow(b)):
+        return a, b
+    assert isinstance(theirs, UnitingEncoder)
+    try:
+        larger, _ = ours.united(theirs)
+    except ValueError:
+        return a, b
+    classes = larger.classes or ()
+    states = []
+    for state, encoder in ((a, ours), (b, theirs)):
+        own = state.encoder.classes or () if state.encoder is not None else ()
+        if own != classes[: len(own)]:
+            return a, b
+        same = encoder == larger
+        positions = torch.as_tensor(encoder.positions_in(larger))
+        states.append(state if same else grown(state, larger, positions))
+    return states[0], states[1]
+
+
 def grown_for(state: State, x: Any, y: Any) -> State:
     """Return a state with room for the categories and classes of a later task; itself if it has.
 

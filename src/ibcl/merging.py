@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ibcl.encoding import same_encoder
+from ibcl.growth import grown_together
 from ibcl.knowledge import KnowledgeBase, merged, same_gaussians
 from ibcl.knowledge.revision import check_approximation
 from ibcl.learner import IBCL
@@ -16,7 +17,8 @@ from ibcl.state import State
 def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
     """Unite what two learners learnt independently, with one network; a's tasks come first.
 
-    Exact for independent tasks: one learner of all the tasks would know the same. Everything
+    Exact for independent tasks: one learner of all the tasks would know the same. Tables may have
+    brought categories or classes to the one that the other has not. Everything
     that does not concern the posteriors (seed, alpha, inference) is a's.
 
     Parameters
@@ -36,11 +38,25 @@ def merge(a: IBCL, b: IBCL, approximation: str | None = None) -> IBCL:
     ('north', 'south')
     """
     check_approximation(approximation)
+    _check_learners(a, b)
+    a, b = _in_one_space(a, b)
     _check_mergeable(a, b, approximation)
     if not a.tasks or not b.tasks:
         source = a if a.tasks else b
         return _learner(a, b, source, copy.copy(source.knowledge))
     return _learner(a, b, a, merged(a.knowledge, b.knowledge, approximation))
+
+
+def _in_one_space(a: IBCL, b: IBCL) -> tuple[IBCL, IBCL]:
+    """Return learners with room for the categories and classes of both; these if they have."""
+    found = []
+    for learner, state in zip((a, b), grown_together(a.state, b.state), strict=True):
+        if state is not learner.state:
+            larger = IBCL.from_state(state)
+            larger.metadata, larger.storage = learner.metadata, learner.storage
+            learner = larger
+        found.append(learner)
+    return found[0], found[1]
 
 
 def _learner(a: IBCL, b: IBCL, source: IBCL, knowledge: KnowledgeBase) -> IBCL:
@@ -65,7 +81,6 @@ def _check_learners(*learners: IBCL) -> None:
 
 def _check_mergeable(a: IBCL, b: IBCL, approximation: str | None) -> None:
     """Refuse learners whose posteriors do not mean the same, and say what differs."""
-    _check_learners(a, b)
     if a.task_incremental is not None or b.task_incremental is not None:
         raise ValueError(
             "Learners that append a task id to their inputs cannot be merged: both have used the "

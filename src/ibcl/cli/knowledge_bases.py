@@ -106,6 +106,14 @@ def check_same_tables(one: ibcl.IBCL, other: ibcl.IBCL) -> None:
     """Refuse two knowledge bases that mean something else by the same table."""
     if one.encoder == other.encoder:
         return
+    if isinstance(one.encoder, Schema) and isinstance(other.encoder, Schema):
+        try:
+            # Two that only have grown apart can become one.
+            one.encoder.united(other.encoder)
+        except ValueError:
+            pass
+        else:
+            return
     parts = one.encoder.differences(other.encoder) if isinstance(one.encoder, Schema) else ()
     raise ValueError(
         "The knowledge bases cannot be merged, as they scale or name their columns differently "

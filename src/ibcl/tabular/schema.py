@@ -351,6 +351,10 @@ class Schema(BaseModel):
             columns.append(joined)
         return self._with(tuple(columns), self.target.united(other.target))
 
+    def positions_in(self, larger: Schema) -> NDArray[np.intp]:
+        """Return where this schema's inputs are in one that grew from it; see `input_positions`."""
+        return input_positions(self, larger)
+
     def _with(self, columns: tuple[AnyColumn, ...], target: ClassTarget | ValueTarget) -> Growth:
         larger = self.model_copy(update={"columns": columns, "target": target})
         # A copy brings along what was computed once.
