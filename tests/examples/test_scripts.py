@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 # Each by its smallest arguments.
 HERE: dict[str, tuple[str, ...]] = {
     "timings/digits.py": ("--quick",),
+    "timings/experts.py": (*("wine", "--rounds", "1"),),
     "timings/frequentist_coverage.py": ("--repetitions", "1"),
     "timings/many_preferences.py": (*("--features", "4", "--preferences", "40", "--rounds", "1"),),
     "timings/rl_updates.py": ("--turns", "1", "--rounds", "1"),
