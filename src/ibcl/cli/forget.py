@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ibcl.cli.options import Approximation, Json, KnowledgeBaseFolder
+from ibcl.cli.options import Approximation, Json, KnowledgeBaseFolder, NetworkName
 
 
 def forget(
@@ -28,6 +28,7 @@ def forget(
     sample_weight: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of these rows with their weights.")
     ] = None,
+    network: NetworkName = None,
     as_json: Json = False,
 ) -> None:
     """Forget a task: exact where tasks are independent, refused otherwise."""
@@ -35,7 +36,7 @@ def forget(
     from ibcl.cli.output import count, emit
     from ibcl.tabular import Schema, remembered
 
-    learner = load(knowledge_base)
+    learner = load(knowledge_base, network)
     given = {} if rows is None else _read(learner, rows, label, sample_weight)
     learner.forget(task, approximation=approximation, **given)
     learner.save(knowledge_base)

@@ -13,11 +13,11 @@ from ibcl.store import exists
 from ibcl.tabular import Schema
 
 
-def load(folder: Path) -> ibcl.IBCL:
-    """Load any knowledge base."""
+def load(folder: Path, network: str | None = None) -> ibcl.IBCL:
+    """Load any knowledge base, with the name of its network where ibcl did not build it."""
     if not exists(folder):
         raise ValueError(f"{folder} is not a knowledge base; make one with 'ibcl learn'")
-    learner = ibcl.load(folder)
+    learner = ibcl.load(folder, network=network)
     choose_threads(learner.network.dimension)
     return learner
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import Approximation, Json
+from ibcl.cli.options import Approximation, Json, NetworkName
 
 
 def merge(
@@ -18,6 +18,7 @@ def merge(
     ],
     output: Annotated[Path, typer.Argument(help="New folder for the union.", show_default=False)],
     approximation: Approximation = None,
+    network: NetworkName = None,
     as_json: Json = False,
 ) -> None:
     """Unite two knowledge bases without their data: exact where tasks are independent."""
@@ -28,7 +29,7 @@ def merge(
 
     if exists(output):
         raise ValueError(f"The output {output} exists already; give a new folder")
-    one, other = load(first), load(second)
+    one, other = load(first, network), load(second, network)
     check_same_tables(one, other)
     union = ibcl.merge(one, other, approximation=approximation)
     union.save(output)

@@ -15,6 +15,16 @@ KnowledgeBaseFolder = Annotated[
         show_default=False,
     ),
 ]
+NetworkName = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        help="The network it was learnt with, where ibcl did not build it: a folder that "
+        "transformers saved, or module:function of Python.",
+        metavar="NETWORK",
+        show_default=False,
+    ),
+]
 TableFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A .csv or .parquet file.", show_default=False)
 ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ibcl.cli.options import EngineName, Json, KnowledgeBaseFolder
+from ibcl.cli.options import EngineName, Json, KnowledgeBaseFolder, NetworkName
 
 
 def serve(
@@ -16,15 +16,7 @@ def serve(
         str, typer.Option(help="Address to listen on; others than this machine's need tokens.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            help="The network it was learnt with, where ibcl did not build it: a folder that "
-            "transformers saved, or module:function of Python.",
-            metavar="NETWORK",
-            show_default=False,
-        ),
-    ] = None,
+    network: NetworkName = None,
     largest_body: Annotated[
         int, typer.Option(min=1024, help="Bytes of the largest body of a request.")
     ] = 4 * 2**20,

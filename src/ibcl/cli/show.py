@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ibcl.cli.options import Json, KnowledgeBaseFolder
+from ibcl.cli.options import Json, KnowledgeBaseFolder, NetworkName
 
 
-def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
+def show(
+    knowledge_base: KnowledgeBaseFolder, network: NetworkName = None, as_json: Json = False
+) -> None:
     """Show the tasks, sizes and settings of a knowledge base."""
     from ibcl import cards
     from ibcl.cli.knowledge_bases import load
@@ -13,7 +15,7 @@ def show(knowledge_base: KnowledgeBaseFolder, as_json: Json = False) -> None:
     from ibcl.knowledge import DISTANCES
     from ibcl.store import size
 
-    learner = load(knowledge_base)
+    learner = load(knowledge_base, network)
     knowledge = learner.knowledge
     settings = {**cards.settings(learner.state), "storage": learner.storage}
     tasks = [
