@@ -12,7 +12,7 @@ from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.protocol import UNIFORM_BASELINE, Protocol, run
 
 
-def made_up(right, method="a", seed=0, test_set="one", label="", metric="accuracy", labels=None):
+def made_up(right, method="a", seed=0, label="", metric="accuracy", labels=None):
     """Two preferences' answers to one task, in the protocol's columns."""
     truth = np.zeros(right.shape[1], np.uint8) if labels is None else labels
     return pd.DataFrame(
@@ -29,7 +29,6 @@ def made_up(right, method="a", seed=0, test_set="one", label="", metric="accurac
             "weight": [0.25, 0.75],
             "right": [np.packbits(row).tobytes() for row in right],
             "labels": [truth.astype(np.uint8).tobytes()] * 2,
-            "test_set": test_set,
         }
     )
 
@@ -46,8 +45,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say(shared):
             if not shared:
                 difficulty = rng.normal(size=size)
             right = difficulty + 0.3 * rng.normal() + 0.5 * rng.normal(size=(2, size)) > -0.8
-            name = f"{trial} {0 if shared else seed}"
-            parts.append(made_up(right, seed=seed, test_set=name))
+            drawn_for = [trial, 0 if shared else seed]
+            labels = np.random.default_rng(drawn_for).integers(0, 2, size)
+            parts.append(made_up(right, seed=seed, labels=labels))
         found = bootstrap.intervals(pd.concat(parts), number=300).iloc[0]
         truth = 0.7554  # P(Z √(1 + 0.09 + 0.25) > −0.8)
         held.append(found["low"] <= truth <= found["high"])
@@ -70,6 +70,16 @@ def test_the_same_answers_differ_by_nothing_whatever_is_drawn():
         right = rng.random((2, 50)) < 0.7
         tables += [made_up(right, "a", seed), made_up(right, "b", seed)]
     found = bootstrap.differences(pd.concat(tables), "a")
+    np.testing.assert_array_equal(found[["value", "low", "high"]].to_numpy(), 0.0)
+
+
+def test_examples_are_paired_by_their_labels_whatever_features_they_have():
+    """Features computed on another machine differ in their last bits; the examples do not."""
+    rng = np.random.default_rng(3)
+    labels, right = rng.integers(0, 2, 60), rng.random((2, 60)) < 0.7
+    here = made_up(right, "a", labels=labels).assign(test_set="features of one machine")
+    there = made_up(right, "b", labels=labels).assign(test_set="features of another")
+    found = bootstrap.differences(pd.concat([here, there]), "a")
     np.testing.assert_array_equal(found[["value", "low", "high"]].to_numpy(), 0.0)
 
 

@@ -4,9 +4,11 @@ An interval over seeds says how much a result depends on starts, held-out data a
 does not say how much it depends on which examples were in the test set, which all seeds may share:
 two images more or less can be the whole difference between two methods. So both are resampled:
 
-1. every test example of a test set gets a weight, how often it is drawn when as many are drawn
-   with replacement. Runs on the same test set, of whatever seed or method, get the same weights,
-   so that differences between methods are paired;
+1. every test example of a task gets a weight, how often it is drawn when as many are drawn
+   with replacement. Runs on the same examples, of whatever seed or method, get the same weights,
+   so that differences between methods are paired. A task's examples are told by their labels: those
+   of a fixed test set are the same for every seed, whatever features they have, and those of
+   examples held out anew are not;
 2. the seeds are drawn with replacement.
 
 With V_s the value of seed s under the resampled examples and V̄ their mean, a replicate is
@@ -135,7 +137,8 @@ def _run(run: pd.DataFrame, number: int) -> tuple[float, Numbers]:
         weights = task["weight"].to_numpy(dtype=float)
         shares = weights / weights.sum() if weights.sum() > 0 else np.full(len(right), 1.0)
         answers = shares @ right / shares.sum()
-        draws = example_weights(str(task["test_set"].iloc[0]), len(labels), number)
+        named = [str(part).encode() for part in task[["benchmark", "task_tested"]].iloc[0]]
+        draws = example_weights(b" ".join([*named, labels.tobytes()]), len(labels), number)
         plain = np.ones((1, len(labels)))
         values.append(_score(answers, labels, plain, balanced)[0])
         resampled.append(_score(answers, labels, draws, balanced))
@@ -177,15 +180,15 @@ def _over_seeds(values: Numbers, seeds: Sequence[int]) -> Numbers:
 
 
 @lru_cache(maxsize=64)
-def example_weights(test_set: str, size: int, number: int) -> Numbers:
-    """How often each example of a test set is drawn: the same for everybody who was tested on it.
+def example_weights(name: bytes, size: int, number: int) -> Numbers:
+    """How often each example of a task is drawn: the same for everybody who was tested on them.
 
     Examples
     --------
-    >>> example_weights("abc", 4, 2).sum(1)
+    >>> example_weights(b"abc", 4, 2).sum(1)
     array([4., 4.])
     """
-    seed = int.from_bytes(hashlib.sha256(test_set.encode()).digest()[:8], "little")
+    seed = int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
     generator = np.random.default_rng(seed)
     return generator.multinomial(size, np.full(size, 1 / size), number).astype(float)
 

@@ -28,7 +28,6 @@ log_loss              −log p_y, averaged, with probabilities of at least 10⁻
 right                 which test examples were answered correctly, as packed bits; kept after the
                       last task and of mean models only
 labels                the test examples' labels, one byte each, where ``right`` is kept
-test_set              hash of the test examples: seeds may share them
 class_accuracy        the answer among all classes of all tasks seen, where a method gives one
 updates               optimiser steps at task i, counted per model
 bytes                 kept for the next task
@@ -41,7 +40,6 @@ total_seconds         over all tasks so far
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -348,10 +346,10 @@ def scores(probabilities: Tensor, y: NDArray[np.int64]) -> dict[str, float]:
     }
 
 
-NOT_KEPT = {"right": b"", "labels": b"", "test_set": ""}
+NOT_KEPT = {"right": b"", "labels": b""}
 
 
-def answers_kept(probabilities: Tensor, test: Split) -> dict[str, bytes | str]:
+def answers_kept(probabilities: Tensor, test: Split) -> dict[str, bytes]:
     r"""Which examples a model answers correctly, for intervals over test examples.
 
     Examples
@@ -364,7 +362,6 @@ def answers_kept(probabilities: Tensor, test: Split) -> dict[str, bytes | str]:
     return {
         "right": np.packbits(values.argmax(1) == test.y).tobytes(),
         "labels": test.y.astype(np.uint8).tobytes(),
-        "test_set": hashlib.sha256(test.x.tobytes() + test.y.tobytes()).hexdigest()[:12],
     }
 
 
