@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from ibcl.experts import task_experts
+from ibcl.experts import ExpertPart, task_experts
 from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.rule import PoolingRule, split_weights
 from ibcl.predictive import Predictives
 from ibcl.routing import RoutedAnswers
-from ibcl.routing.predictive import TaskExpert
 
 Rule = TypeVar("Rule", bound=PoolingRule)
 
@@ -46,6 +44,6 @@ class GatedPredictives(Predictives, Generic[Rule]):
         )
 
     @cached_property
-    def experts(self) -> Mapping[int, TaskExpert]:
+    def experts(self) -> dict[int, ExpertPart]:
         """What answers in place of tasks' heads."""
         return task_experts(self.knowledge, self.network)

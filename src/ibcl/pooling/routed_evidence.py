@@ -17,7 +17,7 @@ learning does not matter, for the first task as for any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral
@@ -26,7 +26,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ibcl.experts import task_experts
 from ibcl.gaussians import (
     BlockDiagonalGaussian,
     DenseGaussian,
@@ -42,9 +41,8 @@ from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.barycentre import WassersteinPooling
 from ibcl.pooling.gated import GatedPredictives
-from ibcl.pooling.power_prior import Borrowed, borrowed, borrows
+from ibcl.pooling.power_prior import borrowed, borrows
 from ibcl.pooling.rule import PoolingRule, split_weights
-from ibcl.pooling.shared_experts import shared_experts
 from ibcl.predictive import CredalSet, Predictive
 from ibcl.routing import (
     LARGEST_SUMMED,
@@ -60,7 +58,6 @@ from ibcl.routing import (
     density_gate,
 )
 from ibcl.routing.densities import fourier_width
-from ibcl.routing.predictive import TaskExpert
 from ibcl.routing.scatters import keeps_whole
 
 register_part(ClassDensities)
@@ -185,18 +182,10 @@ class RoutedEvidence(PoolingRule):
         """Return the parameters of all tasks' heads, one after another: shape (n, tasks · D)."""
         return self.head_means(knowledge).flatten().expand(len(weights), -1)
 
-    def head_means(
-        self, knowledge: KnowledgeBase, borrowing: Sequence[Borrowed] | None = None
-    ) -> Tensor:
-        """Return the means of all tasks' heads, shape (tasks, D).
-
-        Parameters
-        ----------
-        borrowing
-            What they borrow, where that is known already.
-        """
+    def head_means(self, knowledge: KnowledgeBase) -> Tensor:
+        """Return the means of all tasks' heads, shape (tasks, D)."""
         if self.borrows(knowledge):
-            means = [each.posterior.mean for each in borrowing or borrowed(knowledge)]
+            means = [each.posterior.mean for each in borrowed(knowledge)]
             return torch.stack(means).to(knowledge.stacked_means.dtype)
         return _own_means(knowledge, split_weights(knowledge, torch.ones(len(knowledge.tasks))))
 
@@ -424,29 +413,6 @@ class RoutedEvidencePredictives(GatedPredictives[RoutedEvidence]):
     task_answers = answers
 
     @cached_property
-    def experts(self) -> Mapping[int, TaskExpert]:
-        """What answers in place of tasks' heads, or beside them; shared where heads borrow."""
-        own = task_experts(self.knowledge, self.network)
-        beside = own and all(expert.share < 1 for expert in own.values())
-        if self._borrowed is None or not beside:
-            return own
-        powers = [each.power for each in self._borrowed]
-        return shared_experts(self.knowledge, own, powers, self._seen)
-
-    @property
-    def _seen(self) -> list[tuple[int, ...]] | None:
-        """Classes that every task has seen; None for values."""
-        if not self.likelihood.classification:
-            return None
-        records = [kept[ClassDensities.kind] for kept in self.knowledge.parts]
-        return [tuple(r.classes.tolist()) for r in records if isinstance(r, ClassDensities)]
-
-    @cached_property
-    def _borrowed(self) -> list[Borrowed] | None:
-        """What tasks' heads borrow, if they do."""
-        return borrowed(self.knowledge) if self.rule.borrows(self.knowledge) else None
-
-    @cached_property
     def gate(self) -> DensityGate:
         """Densities of the tasks."""
         gate = self.rule.make_gate(self.knowledge, self.network)
@@ -460,4 +426,4 @@ class RoutedEvidencePredictives(GatedPredictives[RoutedEvidence]):
     @cached_property
     def heads(self) -> Tensor:
         """Means of every task's head, shape (tasks, D)."""
-        return self.rule.head_means(self.knowledge, self._borrowed)
+        return self.rule.head_means(self.knowledge)
