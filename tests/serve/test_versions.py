@@ -18,7 +18,7 @@ from ibcl.serve import Settings, create_app
 EVEN = {"sci-fi": 0.5, "horror": 0.5}
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=120.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

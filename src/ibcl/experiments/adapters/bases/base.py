@@ -66,6 +66,7 @@ def pooled(hidden: Tensor, mask: Tensor) -> Tensor:
 
     Examples
     --------
+    >>> import torch
     >>> hidden, mask = torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[1.0, 1.0, 0.0]])
     >>> pooled(hidden, mask)
     tensor([[2.]])
