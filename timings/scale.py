@@ -228,7 +228,8 @@ def main() -> None:
     if arguments.json:
         json.dump({"load": load, "growth": grown, "compared": compared}, sys.stdout, indent=2)
         return
-    console = Console()
+    # Tables in files are as wide as they need to be.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     table = Table("factor", "sizes", "seconds", "MB", "time ~", "memory ~", title=load)
     for row in grown:
         name = str(row["factor"])
