@@ -239,14 +239,16 @@ class TestLowRank:
         torch.testing.assert_close(LowRankNatural(eta, d, f).mean(), expected)
 
     def test_strong_directions_are_solved_as_well_as_densely(self) -> None:
-        """Woodbury's identity alone subtracts almost equal numbers along them."""
-        generator = torch.Generator().manual_seed(0)
-        factor = 1e6 * torch.randn(50, 3, generator=generator).double()
-        linear = torch.randn(50, generator=generator).double()
-        strong = LowRankNatural(linear, torch.ones(50).double(), factor)
-        residual = strong.precision_times(strong.mean()) - linear
-        dense = strong.precision_times(strong.dense().mean()) - linear
-        assert float(residual.norm()) <= float(dense.norm())
+        """Woodbury's identity alone, which subtracts almost equal numbers, errs 3 times as much."""
+        ours, densely = 0.0, 0.0
+        for seed in range(10):
+            generator = torch.Generator().manual_seed(seed)
+            factor = 1e6 * torch.randn(50, 3, generator=generator).double()
+            linear = torch.randn(50, generator=generator).double()
+            strong = LowRankNatural(linear, torch.ones(50).double(), factor)
+            ours += float((strong.precision_times(strong.mean()) - linear).norm())
+            densely += float((strong.precision_times(strong.dense().mean()) - linear).norm())
+        assert ours <= 2 * densely
 
     def test_large_networks_need_no_matrix(self) -> None:
         dimension = 300_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 
@@ -14,6 +15,7 @@ from served_bases import JSON, grown, rows
 
 import ibcl
 from ibcl.serve import Settings, create_app
+from ibcl.serve.versions import Versions
 
 EVEN = {"sci-fi": 0.5, "horror": 0.5}
 
@@ -55,6 +57,24 @@ def test_a_new_task_is_picked_up_without_failing_a_request(client, base):
     assert after["version"] != before["version"]
     model = ibcl.load(base).model({**EVEN, "romance": 0.0})
     assert np.allclose(after["probabilities"], model.predict_proba(pd.DataFrame(given)))
+
+
+def test_what_a_writer_removes_meanwhile_keeps_no_version_back(base, tmp_path, monkeypatch):
+    """A manifest is replaced before the files that only the earlier one named are removed."""
+    versions = Versions(base, tmp_path / "kept", limit=5)
+    learner = ibcl.load(base)
+    learner.forget("sci-fi")
+    learner.save(base)
+    leftover, link = base / "a-leftover.safetensors", os.link
+
+    def late(source, copy):
+        leftover.unlink(missing_ok=True)
+        link(source, copy)
+
+    leftover.write_bytes(b"no manifest names it any more")
+    monkeypatch.setattr(os, "link", late)
+    assert versions.look()
+    assert versions.active.tasks == ("horror",)
 
 
 @pytest.mark.parametrize("whose", ["service", "user"])

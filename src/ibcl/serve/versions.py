@@ -268,10 +268,10 @@ class Versions:
         for source in sorted(self._folder.rglob("*.safetensors")):
             copy = partial / source.relative_to(self._folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(source, copy)
-            except OSError:
-                shutil.copyfile(source, copy)
+            # Its writer may be removing what the manifest no longer names; of what it does name,
+            # loading misses whatever is not there.
+            with suppress(FileNotFoundError):
+                _link_or_copy(source, copy)
         (partial / MANIFEST).write_bytes(manifest)
         load(partial, target.name, self._network)
         try:
@@ -291,6 +291,15 @@ def load(folder: Path, name: str, network: nn.Module | None = None) -> Served:
     served = Served(name, learner)
     served.warm()
     return served
+
+
+def _link_or_copy(source: Path, copy: Path) -> None:
+    try:
+        os.link(source, copy)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, copy)
 
 
 def _tasks(folder: Path) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ def label_logits(joint: Tensor, labels: Tensor, outputs: int) -> Tensor:
     Examples
     --------
     >>> joint = torch.tensor([[[0.4, 0.3, 0.1, 0.2]]]).log()
-    >>> label_logits(joint, torch.tensor([0, 1, 0, 1]), outputs=1)  # log 0.5 / 0.5
-    tensor([[[0.]]])
+    >>> label_logits(joint, torch.tensor([0, 1, 0, 1]), outputs=2).exp()
+    tensor([[[0.5000, 0.5000]]])
     """
     summed = [
         joint[..., labels == label].logsumexp(-1)
