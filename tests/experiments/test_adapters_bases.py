@@ -16,6 +16,7 @@ from ibcl.experiments.adapters.bases.efficientnet import EFFICIENTNET, Efficient
 from ibcl.experiments.adapters.bases.efficientnet import below as image_below
 from ibcl.experiments.adapters.bases.minilm import MiniLMUpper, below
 from ibcl.experiments.adapters.merges import MERGES, as_adapter, change_of
+from ibcl.experiments.benchmarks.backbones import backbone
 from ibcl.experts import ExpertPart
 
 WIDTH = 16
@@ -56,6 +57,13 @@ def test_the_last_blocks_of_a_convolutional_network_go_on_from_the_others(networ
     with torch.no_grad():
         expected = network.extract_features(images).mean((2, 3))
         assert torch.allclose(upper(rows), expected, atol=1e-4)
+
+
+def test_what_the_part_below_returns_is_not_kept_as_the_features_of_the_whole():
+    """Kept features are told by settings, and both are asked for the same images."""
+    pytest.importorskip("efficientnet_lite_pytorch", reason="a backbone's settings name weights")
+    whole = backbone("efficientnet-lite0")
+    assert EFFICIENTNET.backbone().settings != whole.settings
 
 
 def test_adapters_of_convolutions_are_merged_like_any_others(network):

@@ -35,6 +35,8 @@ class Settings:
         The first of the benchmark; all where None.
     train
         Rows per task to learn from, at most; all where None.
+    test
+        Rows per task to test on, and to choose settings on, at most; all where None.
     few
         Preferences that are answered by contenders that train a model for each.
     """
@@ -43,6 +45,7 @@ class Settings:
     seed: int = 0
     tasks: int | None = None
     train: int | None = None
+    test: int | None = None
     preferences: int = 10
     few: int = 3
 
@@ -98,7 +101,7 @@ def prepared(settings: Settings) -> tuple[Scene, float]:
         settings.benchmark, backbone=base.backbone(), seed=settings.seed, dimension=None
     )
     random = np.random.default_rng(settings.seed)
-    tasks = [_fewer(task, settings.train, random) for task in [*loaded][: settings.tasks]]
+    tasks = [_fewer(task, settings, random) for task in [*loaded][: settings.tasks]]
     preferences = ibcl.sample_preferences(len(tasks), settings.preferences, seed=settings.seed)
     matrix = np.asarray(preferences, dtype=np.float64)
     upper = base.upper()
@@ -129,11 +132,17 @@ def relative_cost(base: Base, rows: NDArray[np.float32]) -> float:
     return seconds(upper, inputs) / seconds(whole, given)
 
 
-def _fewer(task: BenchmarkTask, rows: int | None, random: np.random.Generator) -> BenchmarkTask:
-    if rows is None:
-        return task
-    kept = random.permutation(len(task.train))[:rows]
-    return replace(task, train=Split(task.train.x[kept], task.train.y[kept]))
+def _fewer(task: BenchmarkTask, settings: Settings, random: np.random.Generator) -> BenchmarkTask:
+    def drawn(split: Split, rows: int | None) -> Split:
+        kept = slice(None) if rows is None else random.permutation(len(split))[:rows]
+        return Split(split.x[kept], split.y[kept])
+
+    return replace(
+        task,
+        train=drawn(task.train, settings.train),
+        validation=drawn(task.validation, settings.test),
+        test=drawn(task.test, settings.test),
+    )
 
 
 def _row(title: str, settings: Settings, outcome: Outcome, scene: Scene, relative: float) -> Row:
@@ -170,6 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("benchmark", choices=sorted(BASES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tasks", type=int, help="only the first tasks of the benchmark")
+    parser.add_argument("--rows", type=int, help="per task to learn from, at most")
+    parser.add_argument("--test-rows", type=int, help="per task to test on, at most")
     parser.add_argument("--preferences", type=int, default=10)
     parser.add_argument("--output", type=Path, required=True, help="a file of lines of JSON")
     parser.add_argument("--cheap", action="store_true", help="without what trains per preference")
@@ -179,8 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given.benchmark,
         given.seed,
         given.tasks,
-        preferences=given.preferences,
-        few=given.few,
+        given.rows,
+        given.test_rows,
+        given.preferences,
+        given.few,
     )
     known = given.output.read_text().splitlines() if given.output.exists() else []
     done = {

@@ -39,7 +39,9 @@ def efficientnet_below() -> Backbone:
         found: FloatArray = below(efficientnet_model(), efficientnet_inputs(images)).numpy()
         return found
 
-    return Backbone(_BELOW, "image", efficientnet_settings(), embed)
+    # Features are kept by settings: without the cut they would be taken for the whole model's.
+    settings = {**efficientnet_settings(), "blocks": _FIRST}
+    return Backbone(_BELOW, "image", settings, embed)
 
 
 class EfficientNetUpper(Upper):
