@@ -93,6 +93,10 @@ def bench(
         int | None,
         typer.Option(min=100, help="With 'tables': use at most so many rows of each [all]."),
     ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="Folder of `ibcl tune` whose choices go before the package's own."),
+    ] = None,
     output: Output = Path("runs"),
     engine: EngineName = "local",
     processes: Processes = None,
@@ -135,6 +139,7 @@ def bench(
         backbone,
         preferences,
         Protocol(samples=samples, evaluate_after=evaluate_after, uniform_baseline=uniform_baseline),
+        settings,
     )
     run_with_progress(cells, output, make_engine(engine, processes), run_log(log))
     Console().print(summary_table(read_runs(output)))
@@ -265,8 +270,8 @@ def tune(
 ) -> None:
     """Choose every method's settings on validation data, by one rule and with one budget.
 
-    Run the same command again to continue an interrupted search. The package's own choices are in
-    ibcl/experiments/evaluation/settings.
+    Run the same command again to continue an interrupted search; `ibcl bench --settings` takes what
+    it found. The package's own choices are in ibcl/experiments/evaluation/settings.
     """
     from ibcl.engines import engine as make_engine
     from ibcl.experiments.evaluation.result_files import write_bytes

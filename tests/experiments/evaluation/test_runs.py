@@ -67,6 +67,14 @@ def test_damaged_or_outdated_parts_run_again(tmp_path):
     assert [outcome.result for outcome in run_all([wanted], tmp_path)] == [wanted.name]
 
 
+def test_a_run_that_two_folders_hold_is_not_counted_twice(tmp_path):
+    for folder in ("one", "two"):
+        list(run_all(cells(["ibcl_evidence"]), tmp_path / folder))
+    read_runs(tmp_path / "one")
+    with pytest.raises(ValueError, match="two runs of ibcl_evidence on digits with seed 0"):
+        read_runs(tmp_path / "one", tmp_path / "two")
+
+
 def test_results_of_other_code_or_data_run_again(tmp_path, monkeypatch):
     (wanted,) = cells(["ibcl_evidence"])
     list(run_all([wanted], tmp_path))

@@ -2,7 +2,8 @@
 
 The choices are the TOML files in the folder ``settings``, one per benchmark, made on validation
 data by ``ibcl tune``: a section per method, and in it one per size of memory where it rehearses.
-What was not tuned comes from the method's registration.
+What was not tuned comes from the method's registration. A folder that ``ibcl tune --output`` has
+written goes before them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -110,15 +112,16 @@ def build_network(description: str, features: int) -> nn.Module:
 
 
 @cache
-def _settings(name: str) -> dict[str, dict[str, Any]]:
-    file = resources.files("ibcl.experiments.evaluation") / "settings" / f"{name}.toml"
+def _settings(name: str, folder: Path | None = None) -> dict[str, dict[str, Any]]:
+    file = (folder or resources.files("ibcl.experiments.evaluation") / "settings") / f"{name}.toml"
     return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
-def _chosen(name: str, benchmark: str) -> dict[str, Any]:
+def _chosen(name: str, benchmark: str, folder: Path | None = None) -> dict[str, Any]:
     """What a benchmark's settings say of a method, its sizes of memory among it."""
     declared = benchmarks.registered(benchmark)
-    return _settings(declared.tuned_as or declared.name).get(name, {})
+    own = {} if folder is None else _settings(Path(benchmark).stem, folder)
+    return own.get(name) or _settings(declared.tuned_as or declared.name).get(name, {})
 
 
 def not_searched(name: str, benchmark: str) -> dict[str, Any]:
@@ -134,10 +137,17 @@ def not_searched(name: str, benchmark: str) -> dict[str, Any]:
     return {key: value for key, value in said if key not in space and not isinstance(value, dict)}
 
 
-def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Contender:
+def contender(
+    name: str, benchmark: str | None = None, memory: int = 0, folder: Path | None = None
+) -> Contender:
     """Return a contender with the settings chosen for a benchmark and a size of memory.
 
     A size that was not tuned uses the choice of the nearest one that was.
+
+    Parameters
+    ----------
+    folder
+        Of ``ibcl tune``: its choices are taken where it has some.
 
     Examples
     --------
@@ -158,7 +168,7 @@ def contender(name: str, benchmark: str | None = None, memory: int = 0) -> Conte
     if benchmark is not None:
         training = benchmarks.registered(benchmark).training
         settings |= {key: value for key, value in training.items() if key in registration.options}
-        chosen = _chosen(name, benchmark)
+        chosen = _chosen(name, benchmark, folder)
         sizes = {int(key): value for key, value in chosen.items() if isinstance(value, dict)}
         settings |= {key: value for key, value in chosen.items() if not isinstance(value, dict)}
         if sizes:

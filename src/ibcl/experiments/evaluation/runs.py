@@ -27,7 +27,7 @@ from ibcl.experiments.benchmarks import Benchmark
 from ibcl.experiments.evaluation import result_files
 from ibcl.experiments.evaluation.code_version import code_version
 from ibcl.experiments.evaluation.contenders import Contender, contender
-from ibcl.experiments.evaluation.metrics import average_per_task
+from ibcl.experiments.evaluation.metrics import RUN, average_per_task
 from ibcl.experiments.evaluation.protocol import Protocol, run
 from ibcl.progress import progress_bar
 from ibcl.run_logs import RunLog
@@ -108,11 +108,13 @@ def cells_of(
     backbone: str | None = None,
     families: Sequence[str] | None = None,
     protocol: Protocol | None = None,
+    settings: Path | None = None,
 ) -> list[Cell]:
     """List the cells of a comparison; contenders without a memory run once whatever the memories.
 
     Sizes of memory and families of preferences are the benchmark's own where none are given. The
-    backbone is for benchmarks that use one; the others keep their own features.
+    backbone is for benchmarks that use one; the others keep their own features. A folder of
+    `ibcl tune` has settings that go before the package's.
 
     Examples
     --------
@@ -121,6 +123,10 @@ def cells_of(
     [('ibcl', 0), ('gem', 50), ('gem', 500)]
     """
     base = asdict(protocol or Protocol())
+    if settings is not None and not any(settings.glob("*.toml")):
+        raise FileNotFoundError(
+            f"The folder {settings} has no settings: give one that `ibcl tune` has written."
+        )
     found = []
     for seed in seeds:
         for benchmark in names:
@@ -130,7 +136,7 @@ def cells_of(
                 for memory in (memories or declared.memories) if rehearses else (0,):
                     for family in families or declared.families:
                         image = backbone if declared.backbone else None
-                        who = contender(name, benchmark, memory)
+                        who = contender(name, benchmark, memory, settings)
                         asked = Protocol(**{**base, "family": family})
                         found.append(Cell(benchmark, who, seed, asked, memory, image))
     return found
@@ -295,9 +301,25 @@ def read_runs(*folders: Path) -> pd.DataFrame:
             f"There are no results in {named}: run `ibcl bench ... --output` there first."
         )
     try:
-        return pd.concat([read_part(part) for part in parts], ignore_index=True)
+        table = pd.concat([read_part(part) for part in parts], ignore_index=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"A result in these folders cannot be read: {error}.") from None
+    _refuse_doubles(table)
+    return table
+
+
+def _refuse_doubles(table: pd.DataFrame) -> None:
+    """Refuse a table in which a run stands twice: sums over its rows would count it twice."""
+    told_by = [*RUN, "task_seen", "preference", "task_tested"]
+    if not set(told_by) <= set(table):
+        return
+    doubles = table[table.duplicated(told_by)]
+    if len(doubles):
+        one = doubles.iloc[0]
+        raise ValueError(
+            f"These folders hold two runs of {one['method']} on {one['benchmark']} with seed "
+            f"{one['seed']} and {one['preferences']} preferences: leave one of them out."
+        )
 
 
 def read_study(name: str, *folders: Path) -> pd.DataFrame:
