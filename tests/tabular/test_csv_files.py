@@ -35,6 +35,8 @@ def written(tmp_path):
         "a;b\n1;2\n3;4\n",
         "a;b\n1;2;\n3;4;\n",
         'a\tb\r\n"1"\t2\r\n3\t4\r\n',
+        '"a";"b"\n"1";2\n"3";4\n',
+        '"a"\t"b"\n1\t2\n3\t4\n',
     ],
 )
 def test_cells_stay_under_their_names(written, text):
@@ -53,6 +55,8 @@ def test_cells_stay_under_their_names(written, text):
         ('a,b\n1,"2\n3,4\n', "unexpected end"),
         ("a;b\n1;2\n3;4;5\n", "row 2 has 3 cells, but the first line names 2 columns"),
         ("a;b;a\n1;2;3\n", "more than one column named 'a'"),
+        ('a,b\n1,2\n"3"x,4\n', "line 3 does not fall into cells"),
+        ('"a"b,c\n1,2\n', "line 1 does not fall into cells"),
     ],
 )
 def test_what_is_not_certain_is_refused(written, text, words):
@@ -65,6 +69,11 @@ def test_what_is_not_certain_is_refused(written, text, words):
 def test_a_quoted_name_may_have_lines(written, end):
     frame = read_csv(written(f'\n"a\nb",c\n1,"x\ny"{end}\n\n2,"z,"{end}\n'))
     assert frame.to_dict("list") == {"a\nb": [1, 2], "c": ["x\ny", "z,"]}
+
+
+def test_a_delimiter_inside_of_a_quoted_name_delimits_nothing(written):
+    assert list(read_csv(written('"price, net";"a;b"\n1;2\n'))) == ["price, net", "a;b"]
+    assert list(read_csv(written('"a;b"\n1\n'))) == ["a;b"]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "a,b\n", "a,b", "\na,b\n\n"])

@@ -176,6 +176,7 @@ def test_dtypes_of_one_meaning_agree():
         plain.assign(when=plain["when"].dt.tz_localize("UTC")),
         plain.assign(when=plain["when"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
         plain.assign(when=plain["when"].astype(str)),
+        plain.assign(when=" " + plain["when"].astype(str)),
     ]
     for other in dressed:
         assert Schema.fit(other, y) == schema

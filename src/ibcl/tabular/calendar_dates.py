@@ -18,7 +18,7 @@ _DATE = re.compile(
 
 
 def is_date_text(text: str) -> bool:
-    """Whether a text is a date as of ISO 8601, with a time or without.
+    """Whether a text is a date as of ISO 8601, with a time or without, and blanks around or none.
 
     Examples
     --------
@@ -39,10 +39,11 @@ def moment(value: Any) -> np.datetime64 | None:
     (np.datetime64('2024-02-29T11:00:00.000000'), np.datetime64('2024-02-29T00:00:00.000000'))
     """
     if isinstance(value, str):
-        if _DATE.fullmatch(value) is None:
+        written = value.strip()
+        if _DATE.fullmatch(written) is None:
             return None
         try:
-            value = datetime.datetime.fromisoformat(value)
+            value = datetime.datetime.fromisoformat(written)
         except ValueError:
             return None
     if isinstance(value, np.datetime64):

@@ -1,12 +1,12 @@
 """CSV files, whole or block by block, read without guessing.
 
 A file has names in its first line that is not empty, and one row per line after it. Cells are
-delimited by commas; where the first line has none, by the semicolons, tabs or bars that it has; a
-line ``sep=;`` before the names, as spreadsheets write it, says so itself. Every row has as many
-cells as there are names; further cells must be empty, as where all lines end in a delimiter. What a
-column is, is decided for the column as a whole: whole numbers, numbers or truth values where every
-cell is one, empty, or a word for a missing number beside them; texts otherwise, exactly as they are
-written. The empty cell is missing.
+delimited by commas; where the first line has none outside of quotations, by the semicolons, tabs or
+bars that it has; a line ``sep=;`` before the names, as spreadsheets write it, says so itself. Every
+row has as many cells as there are names; further cells must be empty, as where all lines end in a
+delimiter. What a column is, is decided for the column as a whole: whole numbers, numbers or truth
+values where every cell is one, empty, or a word for a missing number beside them; texts otherwise,
+exactly as they are written. The empty cell is missing.
 """
 
 from __future__ import annotations
@@ -218,16 +218,7 @@ def _joined(parts: Sequence[_Cells]) -> pd.Series[Any]:
 
 def _checked_shape(path: Path) -> _Shape:
     """Read the names and see that every row has a cell for each, and nothing beyond them."""
-    delimiter = ","
-    lines, header = _header(path, delimiter)
-    said = _SEPARATOR.fullmatch(",".join(header))
-    others = [mark for mark in DELIMITERS if len(header) == 1 and mark in header[0]]
-    if said:
-        delimiter = said[1]
-        lines, header = _header(path, delimiter, lines)
-    elif others:
-        delimiter = max(others, key=header[0].count)
-        lines, header = _header(path, delimiter)
+    delimiter, lines, header = _beginning(path)
     shape = _Shape(_names(header), lines, len(header), delimiter)
     most = shape.cells
     for row, cells in _odd_rows(path, shape):
@@ -236,16 +227,50 @@ def _checked_shape(path: Path) -> _Shape:
     return shape._replace(cells=most)
 
 
+def _beginning(path: Path) -> tuple[str, int, list[str]]:
+    """Return what delimits cells, how many lines end with the names, and the names."""
+    found: dict[str, tuple[int, list[str]]] = {}
+    refusal = None
+    for mark in "," + DELIMITERS:
+        try:
+            lines, header = _header(path, mark)
+        except ValueError as error:
+            # A quotation that ends before another mark does not end before this one.
+            refusal = refusal or error
+            continue
+        if mark == "," and (said := _SEPARATOR.fullmatch(",".join(header))):
+            return said[1], *_header(path, said[1], lines)
+        if mark == "," and len(header) > 1:
+            return mark, lines, header
+        found[mark] = lines, header
+    if not found:
+        assert refusal is not None
+        raise refusal
+    delimiter = max(found, key=lambda mark: len(found[mark][1]))
+    return delimiter, *found[delimiter]
+
+
 def _header(path: Path, delimiter: str, skipped: int = 0) -> tuple[int, list[str]]:
     """Return the cells of the first line that is not empty, and how many lines end there."""
+    found = (
+        (lines, cells)
+        for lines, cells in enumerate(_lines(path, delimiter), start=1)
+        if lines > skipped and _filled(cells)
+    )
+    return next(found, (0, []))
+
+
+def _lines(path: Path, delimiter: str) -> Iterator[list[str]]:
+    """Give the cells of every line, where a quotation over several lines counts as one."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, strict=True, delimiter=delimiter)
-        found = (
-            (lines, cells)
-            for lines, cells in enumerate(reader, start=1)
-            if lines > skipped and _filled(cells)
-        )
-        return next(found, (0, []))
+        try:
+            yield from reader
+        except csv.Error as error:
+            raise ValueError(
+                f"line {reader.line_num} does not fall into cells ({error}); a quotation ends "
+                "where its cell does, and a mark inside of it is written twice"
+            ) from None
 
 
 def _filled(cells: list[str]) -> bool:
@@ -277,12 +302,11 @@ def _odd_rows(path: Path, shape: _Shape) -> Iterator[tuple[int, list[str]]]:
             row += len(ends) - skipped
         else:
             return
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, strict=True, delimiter=shape.delimiter)
-        rows = (row for line, row in enumerate(reader) if line >= shape.lines and _filled(row))
-        for place, found in enumerate(rows, start=1):
-            if len(found) != cells:
-                yield place, found
+    lines = enumerate(_lines(path, shape.delimiter))
+    rows = (cells for line, cells in lines if line >= shape.lines and _filled(cells))
+    for place, found in enumerate(rows, start=1):
+        if len(found) != cells:
+            yield place, found
 
 
 def _whole_lines(file: Any, size: int = 2**22) -> Iterator[bytes]:
