@@ -1,10 +1,13 @@
 """Studies on the digits: inputs of no task, bounds, inferred preferences, and their tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from ibcl.experiments import benchmarks
+from ibcl.experiments.benchmarks import BenchmarkRegistration
 from ibcl.experiments.evaluation.ablation import ablation_cells
 from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.runs import read_runs, read_study, run_all
@@ -46,6 +49,21 @@ def test_more_examples_come_closer_to_the_preference(digits):
 
 def test_benchmarks_without_a_backbone_have_no_other_inputs(digits):
     assert detection(contender("routed", "digits"), digits, 0).empty
+
+
+@pytest.mark.parametrize("learnt", ["a", "a-similar"])
+def test_other_questions_about_the_same_inputs_are_no_other_inputs(digits, monkeypatch, learnt):
+    def entry(name, tuned_as=None):
+        return BenchmarkRegistration(name, name, lambda _: digits, True, tuned_as=tuned_as)
+
+    known = [entry("a"), entry("a-similar", "a"), entry("b"), entry("b-similar", "b")]
+    monkeypatch.setattr(
+        benchmarks, "BENCHMARKS", {**benchmarks.BENCHMARKS, **{each.name: each for each in known}}
+    )
+    for name in set(benchmarks.BENCHMARKS) - {"a", "a-similar", "b", "b-similar", "digits"}:
+        monkeypatch.delitem(benchmarks.BENCHMARKS, name)
+    two = replace(digits, name=learnt, tasks=digits.tasks[:2])
+    assert set(detection(contender("routed", "digits"), two, 0)["other"]) == {"b"}
 
 
 def test_calibration_on_a_preference_s_inputs_is_the_error_of_all_tasks_together(digits):

@@ -63,8 +63,11 @@ def detection(contender: Contender, benchmark: Benchmark, seed: int) -> pd.DataF
     rows = []
     own = benchmarks.BENCHMARKS.get(benchmark.name, benchmarks.BENCHMARKS["digits"])
     for name, entry in benchmarks.BENCHMARKS.items():
-        # CelebA comes twice, with the same test images.
-        if name in (benchmark.name, "celeba") or not (entry.backbone and own.backbone):
+        # Benchmarks that are tuned as another one ask other questions about the same inputs.
+        inputs = entry.tuned_as or name
+        if inputs != name or inputs == (own.tuned_as or own.name):
+            continue
+        if not (entry.backbone and own.backbone):
             continue
         other = benchmarks.load(name, backbone=benchmark.provenance.backbone, seed=seed)
         unique = {id(task.test.x): task.test.x for task in other.tasks}
