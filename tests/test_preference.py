@@ -64,6 +64,30 @@ def test_what_is_no_preference_is_refused_in_a_sentence(value, message):
         Preference.parse(value, TASKS)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {2021: 0.2, 2020: 0.8},
+        {np.int64(2020): 0.8, "2021": 0.2},
+        pd.Series([0.2, 0.8], index=[2021, 2020]),
+        pd.Series([0.8, 0.2]),
+    ],
+)
+def test_tasks_that_are_called_by_numbers_are_found_by_them(value):
+    assert dict(Preference.parse(value, ["2020", "2021"])) == {"2020": 0.8, "2021": 0.2}
+
+
+def test_numbers_are_names_where_tasks_are_called_so():
+    counted = pd.Series([0.8, 0.2])
+    assert dict(Preference.parse(counted, ["1", "0"])) == {"1": 0.2, "0": 0.8}
+    table = pd.DataFrame([[0.75, 0.25]], columns=[2021, 2020])
+    assert preference_matrix(table, ["2020", "2021"]).tolist() == [[0.25, 0.75]]
+    with pytest.raises(ValueError, match="more than once"):
+        Preference.parse({1: 0.5, "1": 0.5}, ["1"])
+    with pytest.raises(ValueError, match="Unknown task 5, 6; known tasks are a, b"):
+        Preference.parse(pd.Series([0.8, 0.2], index=[5, 6]), ["a", "b"])
+
+
 def test_a_preference_needs_tasks():
     with pytest.raises(ValueError, match="no task yet"):
         Preference.parse([1.0], [])

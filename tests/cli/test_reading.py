@@ -161,6 +161,8 @@ def test_dates_are_learnt_alike_from_files_and_frames(succeed):
 def test_a_weight_for_no_class_is_refused(refuse, sun):
     sentence = refuse("learn", "kb", sun, *LEARN, "--class-weight", "good=2,great=3")
     assert "--class-weight names 'great'" in sentence
+    again = refuse("learn", "kb", sun, *LEARN, "--class-weight", "good=2,good=3")
+    assert "'good=2,good=3' names a class more than once" in again
 
 
 def write_users(*rows: str) -> None:

@@ -83,6 +83,8 @@ def test_tasks_without_names_are_numbered_and_fit_forgets(two_tasks):
     X, y, _ = two_tasks
     classifier = ibcl.IBCLClassifier("linear").partial_fit(X, y).partial_fit(X[:100], y[:100])
     assert classifier.tasks_ == ("task 1", "task 2")
+    classifier.learner_.forget("task 1")
+    assert classifier.partial_fit(X, y).tasks_ == ("task 2", "task 3")
     assert classifier.fit(X, y).tasks_ == ("task 1",)
 
 

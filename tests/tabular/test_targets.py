@@ -165,8 +165,9 @@ def test_true_and_one_are_two_classes():
 def test_weights_that_make_no_sense(weights, words):
     with pytest.raises(ValueError, match=words):
         sample_weights([0, 1], weights)
-    with pytest.raises(ValueError, match="class_weight"):
-        sample_weights([0, 1], class_weight="heavy")
+    for wrong in ("heavy", 5, [1, 2], np.ones(2)):
+        with pytest.raises(ValueError, match="class_weight must be 'balanced' or weights by class"):
+            sample_weights([0, 1], class_weight=wrong)
 
 
 def test_targets_take_nothing_but_what_they_are_and_never_change():

@@ -410,6 +410,8 @@ def _weights(
             raise ValueError(
                 f"--class-weight must be 'balanced' or such as 'good=2,bad=1', not {class_weight!r}"
             ) from None
+        if len(by_class) < len(pairs):
+            raise ValueError(f"--class-weight {class_weight!r} names a class more than once")
     each = None if sample_weight is None else column(frame, sample_weight, file)
     return sample_weights(y, each, by_class, classes)
 

@@ -94,9 +94,9 @@ class Preference(Mapping[str, float]):
         Parameters
         ----------
         value
-            A mapping or a string ``"sci-fi=0.8,documentary=0.2"`` that names every task, or a
-            vector (or string of numbers) in the order of the tasks. A single task's name is its
-            vertex: weight 1 for it and 0 for all others.
+            A mapping or a string ``"sci-fi=0.8,documentary=0.2"`` that names every task (the number
+            2020 names the task "2020"), or a vector (or string of numbers) in the order of the
+            tasks. A single task's name is its vertex: weight 1 for it and 0 for all others.
         normalise
             Divide the weights by their sum, whatever it is; they must not be negative.
 
@@ -113,7 +113,7 @@ class Preference(Mapping[str, float]):
             raise ValueError("There is no task yet: learn one before giving a preference.")
         if isinstance(value, str):
             value = _from_string(value, tasks)
-        value = _plain(value)
+        value = _plain(value, tasks)
         if isinstance(value, Mapping):
             return cls._made(_in_order(value, tasks), normalise)
         try:
@@ -163,8 +163,11 @@ def _normalised(weights: Mapping[str, Any]) -> Mapping[str, Any]:
     return {task: share / total for task, share in shares.items()}
 
 
-def _plain(value: Any) -> Any:
-    """Turn tensors into arrays, and what pandas knows names of into mappings by these names."""
+def _plain(value: Any, tasks: Sequence[str]) -> Any:
+    """Turn tensors into arrays, and what pandas knows names of into mappings by these names.
+
+    What pandas only counts, 0, 1, ..., is in the order of the tasks, unless they are called so.
+    """
     # Whoever holds one of these has imported the package it comes from.
     torch, pandas = sys.modules.get("torch"), sys.modules.get("pandas")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -173,22 +176,27 @@ def _plain(value: Any) -> Any:
         names = value.index if isinstance(value, pandas.Series) else value.columns
         if not names.is_unique:
             raise ValueError("The preference names a task more than once.")
-        return value.to_numpy() if names.dtype.kind in "iu" else dict(value)
+        counted = names.equals(pandas.RangeIndex(len(names)))
+        return value.to_numpy() if counted and set(map(str, names)) != set(tasks) else dict(value)
     return value
 
 
 def _in_order(value: Mapping[Any, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    # A task's name is text: one that was given as the number 2020 is found as such again.
+    named = {str(task): weight for task, weight in value.items()}
+    if len(named) < len(value):
+        raise ValueError("The preference names a task more than once.")
     known = set(tasks)
-    unknown = [str(task) for task in value if task not in known]
+    unknown = [task for task in named if task not in known]
     if unknown:
         raise ValueError(f"Unknown task {listed(unknown)}; known tasks are {listed(tasks)}.")
-    missing = [task for task in tasks if task not in value]
+    missing = [task for task in tasks if task not in named]
     if missing:
         raise ValueError(
             f"The preference leaves out {listed(missing)}; give every task a weight (0 for no "
             "interest)."
         )
-    return {task: value[task] for task in tasks}
+    return {task: named[task] for task in tasks}
 
 
 def _from_string(text: str, tasks: Sequence[str]) -> Any:
@@ -303,7 +311,7 @@ def preference_matrix(
     """
     pandas = sys.modules.get("pandas")
     table = pandas is not None and isinstance(values, pandas.DataFrame)
-    values = _plain(values)
+    values = _plain(values, tasks)
     if table and isinstance(values, Mapping):
         columns = _in_order(values, tasks).values()
         values = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -258,8 +259,10 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         """Rows of each task, in the order of first appearance."""
         rows = np.arange(samples)
         if task is None:
-            learnt = len(self.learner_.tasks) if hasattr(self, "learner_") else 0
-            return {f"task {learnt + 1}": rows}
+            learnt = self.learner_.tasks if hasattr(self, "learner_") else ()
+            # Not that of a task which is there: its samples would be counted as another batch.
+            numbered = (f"task {number}" for number in count(len(learnt) + 1))
+            return {next(name for name in numbered if name not in learnt): rows}
         names = np.asarray(task, dtype=object)
         if pd.isna(names).any():
             raise ValueError(

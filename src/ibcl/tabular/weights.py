@@ -45,10 +45,11 @@ def sample_weights(
     weights = None if sample_weight is None else _checked(sample_weight, len(labels))
     if class_weight is None:
         return weights
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
+    if not isinstance(class_weight, Mapping):
+        if not isinstance(class_weight, str) or class_weight != "balanced":
             raise ValueError(
-                f"class_weight must be 'balanced' or weights by class, not {class_weight!r}."
+                "class_weight must be 'balanced' or weights by class such as {'good': 2, 'bad': "
+                f"1}}, not {class_weight!r}."
             )
         # It takes most of a second to import, which not everybody needs.
         from sklearn.utils.class_weight import compute_sample_weight
