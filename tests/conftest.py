@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,14 @@ settings.load_profile("ibcl")
 def _one_thread():
     """Test processes run side by side: each keeps to one core."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """What tests write need not outlive a power cut, so nobody waits for the disk to say so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="module")
