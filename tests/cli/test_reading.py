@@ -11,6 +11,7 @@ import pytest
 from weather_tables import weather
 
 import ibcl as library
+from ibcl.cli.preferences import read_users
 from ibcl.cli.tables import read_blocks
 from ibcl.serve.rows import RowEncoder, rows_frame
 
@@ -176,9 +177,37 @@ def test_users_keep_their_names(succeed, knowledge_base, sun):
     assert list(pd.read_parquet("o.parquet")["user"].unique()) == names
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_written_index_says_who_users_are_unless_it_counts_them(tmp_path, ending):
+    """What ``frame.to_csv`` makes of a frame whose index holds the users."""
+    weights = pd.DataFrame({"sun": [0.8, 0.0], "rain": [0.2, 1.0]})
+    path = tmp_path / f"users{ending}"
+    for index, names in (
+        (["ann", "bob"], ["ann", "bob"]),
+        ([17, 23], ["17", "23"]),
+        ([1, 0], ["1", "0"]),
+        ([0, 1], ["1", "2"]),
+    ):
+        frame = weights.set_axis(index)
+        frame.to_csv(path) if ending == ".csv" else frame.to_parquet(path)
+        users = read_users(path, ("sun", "rain"))
+        assert list(users.names) == names
+        assert users.preferences.tolist() == [[0.8, 0.2], [0.0, 1.0]]
+        named = frame.assign(user=["x", "y"])
+        named.to_csv(path) if ending == ".csv" else named.to_parquet(path)
+        assert list(read_users(path, ("sun", "rain")).names) == ["x", "y"]
+
+
+def test_columns_of_users_that_differ_in_blanks_are_one(refuse, knowledge_base, sun):
+    Path("users.csv").write_text("user,sun, sun,rain\nann,1,0,0\n")
+    said = refuse("predict", knowledge_base, sun, "--preferences", "users.csv", "--output", "o.csv")
+    assert "more than one column named 'sun'" in said
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
+        (["ann,0.5,0.5", "  ,1,0"], "row 2 names no user"),
         (["ann,0.5,0.5", "ann,1,0"], "more than one row for the user 'ann'"),
         (["ann,0.5,0.5", ",1,0"], "row 2 names no user"),
         (["ann,0.5,0.5", "NA,0.5,0.6"], "Row 2, user 'NA': The weights"),

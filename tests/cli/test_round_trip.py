@@ -284,7 +284,10 @@ def test_smaller_files_on_request(succeed, sun):
 def test_every_command_has_help(ibcl):
     from ibcl.cli import COMMANDS
 
-    assert ibcl("--help").exit_code == 0
+    overview = ibcl("--help")
+    assert overview.exit_code == 0
+    listed = {line.strip("│ ").split(" ")[0] for line in overview.stdout.splitlines()}
+    assert set(COMMANDS) <= listed
     for command in COMMANDS:
         result = ibcl(command, "--help")
         assert result.exit_code == 0

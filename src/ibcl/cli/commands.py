@@ -45,7 +45,9 @@ def command_group(commands: Mapping[str, str]) -> type[TyperGroup]:
                 function, app = app, typer.Typer(add_completion=False)
                 app.command(cmd_name, cls=Command)(function)
             command = typer.main.get_command(app)
-            command.help = _without_markup(command.help or "")
+            # A group of commands has no name of its own, and would be listed without one.
+            command.name = cmd_name
+            command.help = _paragraphs(_without_markup(command.help or ""))
             return command
 
         def make_context(self, *arguments: Any, **settings: Any) -> Any:
@@ -85,6 +87,11 @@ def _without_markup(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+def _paragraphs(text: str) -> str:
+    """Return help whose lines end where the terminal does, and not where they do in the source."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _make_printable(error: Exception) -> None:

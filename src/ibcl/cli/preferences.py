@@ -10,7 +10,7 @@ import pandas as pd
 
 from ibcl.cli.tables import read_table
 from ibcl.preference import preference_matrix
-from ibcl.tabular import text_of
+from ibcl.tabular import has_no_name, text_of
 
 
 class Users(NamedTuple):
@@ -23,22 +23,29 @@ class Users(NamedTuple):
 def read_users(path: Path, tasks: tuple[str, ...], normalise: bool = False) -> Users:
     """Read preferences from a file with one column per task, and a column ``user`` or none.
 
+    Without it a written index says who they are, unless it only counts the rows.
+
     Parameters
     ----------
     normalise : divide the weights of each user by their sum.
     """
+    if not tasks:
+        raise ValueError("There is no task yet: learn one before giving preferences")
     named = "user" not in tasks
-    frame = read_table(path, texts=["user"] if named else [])
+    frame = read_table(path, texts=["Unnamed: 0", "user"] if named else ["Unnamed: 0"])
     # No task's name has outer blanks, and people write them behind commas.
-    plain = frame.columns.str.strip()
-    if plain.is_unique:
-        frame.columns = plain
-    for name in frame.columns:
-        if name not in tasks and name.startswith("Unnamed: "):
-            # The index that pandas writes; a task's name is never empty.
-            frame = frame.drop(columns=name)
+    frame.columns = frame.columns.str.strip()
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise ValueError(f"{path} has more than one column named {repeated[0]!r}")
+    unnamed = [name for name in frame.columns if name not in tasks and has_no_name(name)]
+    index = frame[unnamed[0]] if unnamed[:1] == [*frame.columns[:1]] else None
+    frame = frame.drop(columns=unnamed)
+    counted = pd.Series(range(len(frame)), dtype=object).astype(str)
     if named and "user" in frame:
         names = _checked(frame.pop("user"), path)
+    elif index is not None and not index.astype(object).astype(str).equals(counted):
+        names = _checked(index, path)
     else:
         names = pd.Series(range(1, len(frame) + 1)).astype(str)
     _refuse_other_tasks(frame, tasks, path)
@@ -54,7 +61,7 @@ def read_users(path: Path, tasks: tuple[str, ...], normalise: bool = False) -> U
 def _checked(users: pd.Series[Any], path: Path) -> pd.Series[Any]:
     """Return the names of users as texts; refuse empty ones, and two of one name."""
     empty = np.flatnonzero(
-        users.isna() | users.map(lambda user: isinstance(user, str) and not user)
+        users.isna() | users.map(lambda user: isinstance(user, str) and not user.strip())
     )
     if len(empty):
         raise ValueError(f"{path}: row {empty[0] + 1} names no user; give every user a name")

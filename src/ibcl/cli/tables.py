@@ -87,13 +87,16 @@ def _categorical(frame: pd.DataFrame, categories: list[str]) -> pd.DataFrame:
 
 
 def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with its index as columns, where it has names; known as such by `attrs`."""
-    names = [name for name in frame.index.names if name is not None]
-    unnamed = [level for level, name in enumerate(frame.index.names) if name is None]
-    frame = frame.reset_index(level=unnamed, drop=True)
-    if names:
-        frame = frame.reset_index()
-        frame.attrs[INDEX] = tuple(map(str, names))
+    """Return a table with its index as columns, known as such by `attrs`.
+
+    One without a name is called as Parquet files call it, and is none where it counts the rows.
+    """
+    if frame.index.name is None and isinstance(frame.index, pd.RangeIndex):
+        return frame.reset_index(drop=True)
+    levels = enumerate(frame.index.names)
+    names = [f"__index_level_{level}__" if name is None else str(name) for level, name in levels]
+    frame = frame.reset_index(names=names)
+    frame.attrs[INDEX] = tuple(names)
     return frame
 
 

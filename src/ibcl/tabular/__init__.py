@@ -23,7 +23,7 @@ from ibcl.tabular.heads import (
     table_pooling,
 )
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
-from ibcl.tabular.selection import INDEX, numbers_as_texts, usable_columns
+from ibcl.tabular.selection import INDEX, has_no_name, numbers_as_texts, usable_columns
 from ibcl.tabular.target_likelihood import in_scaled_units, scales, value_likelihood
 from ibcl.tabular.targets import ClassTarget, ValueTarget, target_values
 from ibcl.tabular.unknown import Unknown, UnknownCategoriesWarning
@@ -50,6 +50,7 @@ __all__ = [
     "choose_head",
     "choose_head_by_size",
     "csv_blocks",
+    "has_no_name",
     "head_names",
     "in_scaled_units",
     "input_positions",

@@ -20,6 +20,17 @@ INDEX = "ibcl: columns that were an index"
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 
 
+def has_no_name(column: str) -> bool:
+    """Whether a column is called as those are which nobody named, such as a written index.
+
+    Examples
+    --------
+    >>> [has_no_name(name) for name in ("Unnamed: 0", "__index_level_0__", " ", "age")]
+    [True, True, True, False]
+    """
+    return _UNNAMED.fullmatch(column) is not None
+
+
 def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
     """Choose the columns to learn from where nobody names them.
 
@@ -99,7 +110,7 @@ _NUMBER = re.compile(
 
 
 def _reason_against(name: str, column: pd.Series[Any]) -> str | None:
-    if _UNNAMED.fullmatch(name):
+    if has_no_name(name):
         return "no name, like a written index"
     kind = content(column)
     if kind == "nothing":
