@@ -96,7 +96,8 @@ def test_the_services_own_page_and_programs_may_change_things(client):
 ADDRESSES = st.ip_addresses().map(str)
 HOSTS = st.sampled_from(["localhost", "127.0.0.1", "[::1]", "localhost:8000", "testserver", ""])
 CLAIMS = st.dictionaries(
-    st.sampled_from(["X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Forwarded-Host", "Via"]),
+    st.sampled_from(["X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Forwarded-Proto", "Via"])
+    | st.sampled_from(["CF-Connecting-IP", "True-Client-IP", "X-Client-IP"]),
     st.sampled_from(["127.0.0.1", "::1", "for=127.0.0.1", "localhost"]),
     max_size=2,
 )
@@ -113,6 +114,22 @@ def test_without_a_token_nobody_gets_in_from_elsewhere(reader, address, host, cl
     answer = caller.get("/v1/tasks", headers={"Host": host, **claims})
     here = address in ("::1", "::ffff:127.0.0.1") or address.startswith("127.")
     assert answer.status_code == (200 if here and not claims else 403)
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        ["evil.example", "localhost"],
+        ["localhost", "evil.example"],
+        ["localhost:evil.example"],
+        ["[::1]evil.example"],
+        ["localhost.evil.example:80"],
+    ],
+)
+def test_every_name_that_a_caller_gives_is_one_of_this_machine(reader, hosts):
+    headers = [("Host", host) for host in hosts]
+    assert reader.get("/v1/tasks", headers=headers).status_code == 403
+    assert reader.get("/v1/tasks", headers={"Host": "LOCALHOST:8000"}).status_code == 200
 
 
 def administrators_of(app):

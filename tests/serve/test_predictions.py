@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -168,3 +170,22 @@ def test_a_downloaded_model_predicts_the_same(reader, learnt, tmp_path):
     expected = ibcl.load(learnt).model(preference).predict_proba(frame)
     loaded = ibcl.load_model(tmp_path / "model.safetensors")
     assert np.array_equal(loaded.predict_proba(frame), expected)
+
+
+def test_head_is_get_without_the_body(reader):
+    """What load balancers and ``curl --head`` ask with."""
+    for path in ("/health", "/ready", "/", "/v1/tasks", "/nowhere"):
+        whole, head = reader.get(path), reader.head(path)
+        assert (head.status_code, head.content) == (whole.status_code, b"")
+        assert head.headers["content-length"] == str(len(whole.content))
+    assert reader.head("/v1/predict").status_code == 405
+
+
+def test_an_encoded_body_is_refused_in_a_sentence(reader):
+    content = gzip.compress(
+        json.dumps({"rows": rows("horror", 1), "preference": {"horror": 1}}).encode()
+    )
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = reader.post("/v1/predict", content=content, headers=headers)
+    assert answer.status_code == 422
+    assert "without encoding" in answer.json()["error"]

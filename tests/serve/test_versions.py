@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
-from served_bases import JSON, grown, rows
+from served_bases import JSON, films, grown, rows
 
 import ibcl
 from ibcl.serve import Settings, create_app
@@ -161,6 +161,34 @@ def test_a_damaged_version_is_refused_and_the_old_one_goes_on(client, base):
     manifest.write_bytes(whole)
     grown(base, 3)
     wait_for(lambda: len(tasks(client)) == 3)
+
+
+def test_where_all_tasks_are_forgotten_nothing_is_answered(client, base):
+    """Neither by the version from before, nor with what users said of the forgotten tasks."""
+    client.put("/v1/users/ann/preference", json=EVEN)
+    asked = {"rows": rows("horror", 1), "user": "ann"}
+    learner = ibcl.load(base)
+    for task in learner.tasks:
+        learner.forget(task)
+    learner.save(base)
+    wait_for(lambda: client.get("/ready").status_code == 503)
+    assert "were forgotten" in client.post("/v1/predict", json=asked).json()["error"]
+    assert client.get("/v1/tasks").status_code == 503
+    kept = client.get("/v1/versions").json()["versions"]
+    assert [(version["tasks"], version["active"]) for version in kept][-1] == ([], True)
+    assert client.delete(f"/v1/versions/{kept[0]['version']}").status_code == 204
+    learner.learn(*films("horror", 80, seed=9), task="horror")
+    learner.save(base)
+    wait_for(lambda: client.get("/ready").status_code == 200)
+    assert client.post("/v1/predict", json=asked).status_code == 409
+    assert "are gone" in client.get("/v1/users/ann/preference").json()["error"]
+
+
+def test_a_damaged_base_is_said_by_its_own_file(base):
+    damaged = next((base / "posteriors").iterdir())
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"^{damaged} is damaged"):
+        create_app(Settings(base))
 
 
 def test_only_so_many_versions_are_kept(base):

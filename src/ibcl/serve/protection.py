@@ -8,10 +8,12 @@ sentence and never a stack trace.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -39,9 +41,19 @@ _BUCKETS = 10_000
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED = frozenset(
-    {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"x-forwarded-host", b"via"}
+    {
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"true-client-ip",
+        b"cf-connecting-ip",
+    }
 )
-"""What proxies add: whoever asks through one is somewhere else, whatever address it has."""
+"""What proxies add, beside all that begins with ``x-forwarded-``: whoever asks through one is
+somewhere else, whatever address it has."""
+_HOST = re.compile(rb"(\[[^\[\]]*\]|[^:]*)(:[0-9]*)?")
 _IN_PROCESS = "testclient"
 """In place of an address where no network is in between; a network only has numbers."""
 
@@ -124,10 +136,16 @@ class Protection:
             return
         begin = time.perf_counter()
         headers = dict(scope["headers"])
-        answer = _Answer(send, scope["path"])
+        method = scope["method"]
+        answer = _Answer(send, scope["path"], bodyless=method == "HEAD")
+        if method == "HEAD":
+            # What GET answers, without its body; the server goes by its own scope.
+            scope = {**scope, "method": "GET"}
         identity = next(self._identities)
         try:
             scope["caller"] = self._caller(scope, headers)
+            if headers.get(b"content-encoding", b"identity") != b"identity":
+                raise ApiError(422, "body: It is read as it comes: send it without encoding it.")
             body = _Body(receive, self._body_limit, headers)
             app = self._direct.get((scope["method"], scope["path"]), self._app)
             await app(scope, body, answer)
@@ -146,7 +164,7 @@ class Protection:
             await answer.refuse(
                 ApiError(500, f"Something went wrong inside the service (request {identity}).")
             )
-        self._count(scope, answer, time.perf_counter() - begin, identity)
+        self._count(scope, method, answer, time.perf_counter() - begin, identity)
 
     def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         client = scope.get("client")
@@ -155,7 +173,7 @@ class Protection:
         tokens = self._service.tokens
         caller: Caller | None
         if not tokens.required():
-            _check_this_machine(address, headers)
+            _check_this_machine(address, scope["headers"])
             if scope["method"] not in _READING:
                 _check_origin(headers)
             caller = Caller(address, None)
@@ -171,14 +189,16 @@ class Protection:
             raise ApiError(401, "A valid token is needed: send 'Authorization: Bearer TOKEN'.")
         return caller
 
-    def _count(self, scope: Scope, answer: _Answer, seconds: float, identity: str) -> None:
+    def _count(
+        self, scope: Scope, method: str, answer: _Answer, seconds: float, identity: str
+    ) -> None:
         route = _route(scope)
         self._service.metrics.count(route, answer.status, seconds)
         caller = scope.get("caller")
         report(
             "request",
             request=identity,
-            method=scope["method"],
+            method=method,
             route=route,
             status=answer.status,
             milliseconds=round(1000 * seconds, 2),
@@ -191,17 +211,24 @@ def _route(scope: Scope) -> str:
     return str(getattr(scope.get("route"), "path", "other"))
 
 
-def _check_this_machine(address: str, headers: Mapping[bytes, bytes]) -> None:
+def _check_this_machine(address: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Let in without a token only who asks from this machine, by one of its own names."""
     if address != _IN_PROCESS and not is_loopback(address):
         raise ApiError(403, "Without tokens the service answers callers of this machine only.")
-    if _FORWARDED & headers.keys():
-        raise ApiError(403, "Without tokens the service answers nobody by way of a proxy.")
-    # A web page elsewhere may have made its own name point here.
-    host = headers.get(b"host", b"").decode("latin-1")
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    if name and name != "testserver" and not is_loopback(name):
-        raise ApiError(403, "Without tokens the service answers to localhost only.")
+    for header, value in headers:
+        if header in _FORWARDED or header.startswith(b"x-forwarded-"):
+            raise ApiError(403, "Without tokens the service answers nobody by way of a proxy.")
+        # A web page elsewhere may have made its own name point here.
+        if header == b"host" and not _is_own_name(value):
+            raise ApiError(403, "Without tokens the service answers to localhost only.")
+
+
+@lru_cache(1024)
+def _is_own_name(host: bytes) -> bool:
+    """Tell whether a host, perhaps with a port, can only mean this machine."""
+    found = _HOST.fullmatch(host)
+    name = found[1].decode("latin-1").lower() if found else "no name"
+    return name in ("", "testserver") or is_loopback(name)
 
 
 def _check_origin(headers: Mapping[bytes, bytes]) -> None:
@@ -249,8 +276,8 @@ class _Body:
 class _Answer:
     """An answer on its way out."""
 
-    def __init__(self, send: Send, path: str) -> None:
-        self._send = send
+    def __init__(self, send: Send, path: str, bodyless: bool = False) -> None:
+        self._send, self._bodyless = send, bodyless
         self._headers = _OF_DATA if path.startswith("/v1/") else HEADERS
         self.status, self._started = 0, False
 
@@ -258,6 +285,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self._started, self.status = True, message["status"]
             message["headers"] = [*message.get("headers", []), *self._headers]
+        elif self._bodyless:
+            message = {**message, "body": b""}
         await self._send(message)
 
     async def refuse(self, error: ApiError) -> None:
@@ -270,4 +299,4 @@ class _Answer:
         if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         await self({"type": "http.response.start", "status": error.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        await self({"type": "http.response.body", "body": body})

@@ -140,7 +140,7 @@ class Service:
         while not self._closing.wait(self.settings.poll):
             try:
                 self.versions.look()
-                self.metrics.tasks.set(len(self.versions.active.tasks))
+                self.metrics.tasks.set(len(self.versions.tasks))
                 self.tokens.refresh()
             except Exception as error:
                 # The next look may find the disk or the database back again.

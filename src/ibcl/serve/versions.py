@@ -3,7 +3,7 @@
 A version is the state of the folder at one manifest; its name is the manifest's checksum. Files of
 a knowledge base never change once written, so that a version is kept by links to them and costs no
 space as long as the knowledge base has them too. The service answers from the newest version,
-unless told to stay with an earlier one.
+unless told to stay with an earlier one; where all tasks were forgotten, from none.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ class Versions:
         for path in self._paths():
             record(path.name, _tasks(path))
         self._newest = self._adopt()
+        if not self._newest.tasks:
+            raise ValueError(
+                "The knowledge base has learnt no task yet; learn one before serving it"
+            )
         record(self._newest.version, self._newest.tasks)
         self._active = self._newest
         if pinned is not None:
@@ -100,7 +104,12 @@ class Versions:
     @property
     def active(self) -> Served:
         """The version that requests are answered from."""
-        return self._active
+        return _answering(self._active)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of that version; none where all were forgotten."""
+        return self._active.tasks
 
     @property
     def pinned(self) -> str | None:
@@ -140,16 +149,16 @@ class Versions:
     def get(self, version: str | None) -> Served:
         """Return a version by its name or the beginning of it; the active one without."""
         if version is None:
-            return self._active
+            return self.active
         with self._lock:
             name = self._full_name(version)
             for served in (self._active, self._newest):
                 if served.version == name:
-                    return served
+                    return _answering(served)
             if name in self._loaded:
                 self._loaded.move_to_end(name)
                 return self._loaded[name]
-            served = load(self._kept / name, name, self._network)
+            served = _answering(load(self._kept / name, name, self._network))
             self._record(served.version, served.tasks)
             self._loaded[name] = served
             while len(self._loaded) > _LOADED:
@@ -238,6 +247,7 @@ class Versions:
                 # A writer may have replaced the manifest, and removed files, since it was read.
                 if self._signature() != signature and attempt < _ATTEMPTS - 1:
                     continue
+                ibcl.load(self._folder, self._network)  # Says what is wrong, and in which file.
                 raise
             self._seen = signature
             return served
@@ -285,11 +295,16 @@ class Versions:
 
 def load(folder: Path, name: str, network: nn.Module | None = None) -> Served:
     """Load a version, ready to answer at once."""
-    learner = ibcl.load(folder, network)
-    if not learner.tasks:
-        raise ValueError("The knowledge base has learnt no task yet; learn one before serving it")
-    served = Served(name, learner)
-    served.warm()
+    served = Served(name, ibcl.load(folder, network))
+    if served.tasks:
+        served.warm()
+    return served
+
+
+def _answering(served: Served) -> Served:
+    """Return a version that has something to answer from."""
+    if not served.tasks:
+        raise ApiError(503, "All tasks of the knowledge base were forgotten; learn one.")
     return served
 
 
