@@ -73,6 +73,10 @@ def test_pages_are_filled_from_what_is_committed(name):
     assert rows == expected
 
 
+def test_no_run_is_committed_twice():
+    assert len(result_tables.runs()) > 0  # reading refuses doubles
+
+
 def test_every_place_has_a_table_and_is_filled():
     for page in result_tables.PAGES:
         text = page.read_text(encoding="utf-8")
