@@ -19,7 +19,8 @@ from kinds import learner, probes, task, taught, teach
 from theorems import answer
 
 X = probes(24)
-SECONDS = 1.0
+# Threads ask for so long, and on a busy machine until there are so many answers.
+SECONDS, ANSWERS = 1.0, 20
 PREFERENCES = [[1.0, 0.0, 0.0], [0.2, 0.3, 0.5], [0.0, 0.5, 0.5], [0.6, 0.1, 0.3]]
 CASES = [
     ("binary", "routed"),
@@ -69,8 +70,8 @@ def questions(kind: str, rule: str) -> list[Question]:
 
 def ask_from_many_threads(
     ask: Iterable[Callable[[], Any]], expected: list[Any], others: Iterable[Callable[[], Any]] = ()
-) -> int:
-    """Ask again and again from six threads, while others do something else; count the answers."""
+) -> None:
+    """Ask again and again from six threads, while others do something else."""
     asked, counts = list(ask), [0] * 6
     stop = threading.Event()
 
@@ -89,12 +90,13 @@ def ask_from_many_threads(
         running = [pool.submit(keep_asking, thread) for thread in range(6)]
         running += [pool.submit(keep_doing, act) for act in others]
         end = time.monotonic() + SECONDS
-        while time.monotonic() < end and not any(job.done() for job in running):
+        while time.monotonic() < end or sum(counts) <= ANSWERS:
+            if any(job.done() for job in running):
+                break
             time.sleep(0.01)
         stop.set()
         for job in running:
             job.result()
-    return sum(counts)
 
 
 @pytest.mark.parametrize(("kind", "rule"), CASES)
@@ -106,12 +108,11 @@ def test_answers_do_not_depend_on_who_else_asks(kind, rule, tmp_path):
     fresh = copy.deepcopy(learnt)  # Nothing of it has been computed before the threads start.
     shared = {tuple(w): fresh.model(w) for w in PREFERENCES}
     asked_of_models = [lambda w=w: answer(shared[tuple(w)], X) for w in PREFERENCES]
-    count = ask_from_many_threads(
+    ask_from_many_threads(
         [*(lambda q=q: q(fresh) for q in asked), *asked_of_models],
         [*expected, *(answer(learnt.model(w), X) for w in PREFERENCES)],
         [lambda: fresh.save(tmp_path / "one"), lambda: fresh.save(tmp_path / "two")],
     )
-    assert count > 20
     if kind != "module":
         again = ibcl.load(tmp_path / "one").model(PREFERENCES[1])
         assert torch.equal(answer(again, X), answer(shared[0.2, 0.3, 0.5], X))
@@ -153,8 +154,7 @@ def test_answers_hold_while_the_learner_learns_and_forgets(kind, rule, tmp_path)
     asked = [lambda m=m: answer(m, X) for m in models]
     asked += [lambda: answer(ibcl.IBCL.from_state(state).model([0.3, 0.7]), X)]
     asked += [lambda: torch.tensor(whole())]
-    count = ask_from_many_threads(asked, [*expected, expected[0], torch.tensor(True)], [change])
-    assert count > 20
+    ask_from_many_threads(asked, [*expected, expected[0], torch.tensor(True)], [change])
     if changing.tasks == ("a", "b", "c"):
         changing.forget("c")
     assert changing.tasks == ("a", "b")
@@ -205,5 +205,5 @@ def test_estimators_answer_the_same_from_any_thread(regression):
         if not regression:
             asked.append(lambda w=w: estimator.predict_proba(rows, preference=w))
     expected = [question() for question in asked]
-    assert ask_from_many_threads(asked, expected) > 20
+    ask_from_many_threads(asked, expected)
     estimator.partial_fit(task(kind, 2).x.numpy(), task(kind, 2).y.numpy(), task="t2")
