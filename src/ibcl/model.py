@@ -522,6 +522,8 @@ class Model:
         >>> learner.model([0.5, 0.5]).routing_table([[50.0, 50.0]])
         [{'far': 1.0}]
         """
+        if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+            raise ValueError(f"tolerance must be at least 0 and below 1, not {tolerance!r}.")
         features = self.features(x, task).values
         shares = self.predictive.routing(features)
         everywhere = torch.ones(shares.shape[1], dtype=torch.bool, device=shares.device)

@@ -90,13 +90,14 @@ def add_adapter(
     state: State, task: str, folder: str | PathLike[str], moments_from: Any, y: Any = None
 ) -> Revised:
     """Add a task whose adapter was trained elsewhere; see `IBCL.add_adapter`."""
-    from ibcl.adapters import bringing
+    from ibcl.adapters import bringing, with_head
 
     adapter, labels = bringing(state, folder, moments_from)
     prepared, data = prepare(state, moments_from, labels if y is None else y, task)
     held = None
     if y is not None:
         data, held = set_aside(prepared, data)
+        adapter = with_head(adapter, prepared, data)
     return _added(prepared, data, task, held, ExpertPart(adapter, None))
 
 

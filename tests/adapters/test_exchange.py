@@ -16,7 +16,8 @@ pytest.importorskip("transformers")
 import peft
 import transformers
 from safetensors.torch import load_file, save_file
-from worlds import NAMES, base, seeded, task, taught, texts
+from sklearn.linear_model import LogisticRegression
+from worlds import NAMES, base, config, seeded, task, taught, texts
 
 from ibcl.experts import ExpertPart
 
@@ -176,6 +177,82 @@ def test_other_bases_and_learners_without_one_are_refused_in_a_sentence(tmp_path
     heads.learn(*task(0), task="low")
     with pytest.raises(ValueError, match=r"^Task 'low' has no adapter to export\.$"):
         heads.export_adapter("low", tmp_path / "out")
+
+
+def test_labels_give_an_adapter_without_a_head_one(tmp_path):
+    """An encoder's adapter alone: a logistic regression on what it returns is its head."""
+    model = foreign(tmp_path, base(), 0, target_modules=["query", "value"])
+    learner = learner_for(base())
+    x, y = task(0, 150, seed=1)
+    learner.add_adapter("low", tmp_path, moments_from=x, y=y)
+    tokens = texts(0, 40, seed=2)
+
+    def features(given):
+        with torch.no_grad():
+            hidden, mask = model(**given).last_hidden_state, given["attention_mask"][:, :, None]
+        return ((hidden * mask).sum(1) / mask.sum(1)).double().numpy()
+
+    known = features(texts(0, 150, seed=1))
+    scale = np.sqrt(np.square(known).sum(1).mean())
+    oracle = LogisticRegression(C=10.0, max_iter=300).fit(known / scale, y)
+    expected = oracle.predict_proba(features(tokens) / scale)
+    found = learner.model("low").predict_proba(ibcl.networks.token_ids(tokens))
+    assert np.allclose(found, expected, atol=1e-3)
+    # Of one class nothing can be fitted.
+    learner.add_adapter("one class", tmp_path, moments_from=x, y=np.zeros(150, int))
+    with pytest.raises(ValueError, match=r"labelled inputs of two classes or more\.$"):
+        learner.model([0.0, 1.0]).predict(x)
+
+
+def test_adapters_of_values_and_of_classes_are_not_mixed(tmp_path):
+    network = seeded(transformers.BertForSequenceClassification, num_labels=1)
+    model = foreign(tmp_path / "value", network, 0, modules_to_save=["classifier"])
+    learner = ibcl.IBCL(network, expert=ibcl.adapters.LoRA(), likelihood="normal")
+    tokens = texts(0, 20, seed=2)
+    x = ibcl.networks.token_ids(tokens)
+    learner.add_adapter("value", tmp_path / "value", moments_from=task(0)[0])
+    with torch.no_grad():
+        expected = model(**tokens).logits.flatten().numpy()
+    assert np.allclose(learner.model("value").predict(x), expected, atol=1e-6)
+
+    two = seeded(transformers.BertForSequenceClassification, num_labels=2)
+    foreign(tmp_path / "classes", two, 0, modules_to_save=["classifier"])
+    values = ibcl.IBCL(two, expert=ibcl.adapters.LoRA(), likelihood="normal")
+    with pytest.raises(ValueError, match=r"classification layer has 2 classes, the learner 1\.$"):
+        values.add_adapter("classes", tmp_path / "classes", moments_from=task(0)[0])
+
+    source, target = taught(), ibcl.IBCL(base(), expert=ibcl.adapters.LoRA(), likelihood="normal")
+    source.export_adapter("low", tmp_path / "low")
+    with pytest.raises(ValueError, match=r"answers with values, but its head with classes\.$"):
+        target.add_adapter("low", tmp_path / "low", moments_from=task(0)[0])
+
+
+def test_a_head_that_was_learnt_behind_something_else_is_refused(tmp_path):
+    source = taught()
+    source.export_adapter("low", tmp_path / "low")
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        other = transformers.BertModel(config()).eval()
+    with pytest.raises(ValueError, match=r"learnt behind another base model\.$"):
+        learner_for(other).add_adapter("low", tmp_path / "low", moments_from=task(0)[0])
+    depth = ibcl.networks.with_backbone(base(), layers=["encoder.layer.0"])
+    with pytest.raises(ValueError, match=r"learnt behind other depths of the base model\.$"):
+        learner_for(depth).add_adapter("low", tmp_path / "low", moments_from=task(0)[0])
+
+
+def test_what_is_asked_wrongly_is_refused_in_a_sentence(tmp_path):
+    learner = taught()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"^The adapter cannot be written to .*\.$"):
+        learner.export_adapter("low", tmp_path / "file")
+    x = task(0, 3)[0]
+    for tolerance in (-0.1, 1.0, float("nan"), None):
+        with pytest.raises(ValueError, match=r"^tolerance must be .*\.$"):
+            learner.model([0.5, 0.5]).routing_table(x, tolerance=tolerance)
+    for targets in ("(", ["nothing"]):
+        broken = ibcl.IBCL(base(), expert=ibcl.adapters.LoRA(target_modules=targets))
+        with pytest.raises(ValueError, match=r"(?s)^No adapter can be learnt: .*\.$"):
+            broken.learn(*task(0), task="low")
 
 
 def test_damaged_parts_are_refused_and_never_run():

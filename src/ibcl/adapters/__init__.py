@@ -19,7 +19,7 @@ Needs the extra ``adapters`` (peft, transformers).
 
 from ibcl.adapters.adapter import Adapter
 from ibcl.adapters.averaging import averaged
-from ibcl.adapters.exchange import bringing, export
+from ibcl.adapters.exchange import bringing, export, with_head
 from ibcl.adapters.folders import read_folder, write_folder
 from ibcl.adapters.lora import LoRA
 
@@ -30,5 +30,6 @@ __all__ = [
     "bringing",
     "export",
     "read_folder",
+    "with_head",
     "write_folder",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -41,7 +42,7 @@ class Adapted(nn.Module):
                 self.peft = peft().get_peft_model(
                     base, lora_config(configuration), autocast_adapter_dtype=False
                 )
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, re.error) as error:
             said = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"the adapter does not fit the base model: {said}") from None
         self.own = [value for value in self.peft.parameters() if value.requires_grad]

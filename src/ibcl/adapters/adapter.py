@@ -162,5 +162,15 @@ class AdapterOnBase(Fitted):
             return self.adapted.logits(carried)
         raise ValueError(
             "An adapter without a head has no answer of its own; ask for routing or routing_table, "
-            "or add it with labelled inputs."
+            "or add it with labelled inputs of two classes or more."
         )
+
+    def features(self, x: Tensor) -> Tensor:
+        """φ of the adapted base, which a head reads; of inputs as the frozen φ carries them."""
+        flat, columns = x.flatten(1), self.network.columns
+        with torch.no_grad():
+            parts = [
+                self.adapted(rows[:, :columns], rows[:, columns:])
+                for rows in torch.split(flat, _ROWS)
+            ]
+        return torch.cat(parts)

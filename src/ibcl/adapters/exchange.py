@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -11,10 +12,13 @@ from torch import Tensor
 from ibcl.adapters.adapter import Adapter
 from ibcl.adapters.averaging import averaged
 from ibcl.adapters.folders import read_folder, write_folder
+from ibcl.adapters.training import probe, targets
 from ibcl.experts import ExpertPart
+from ibcl.likelihoods import LIKELIHOODS
 from ibcl.networks import FlatNetwork
 from ibcl.preference import Preference
 from ibcl.state import State
+from ibcl.tasks import TaskData
 
 
 def bringing(state: State, folder: str | PathLike[str], x: Any) -> tuple[Adapter, Tensor]:
@@ -37,14 +41,46 @@ def bringing(state: State, folder: str | PathLike[str], x: Any) -> tuple[Adapter
         )
     features = state.features(x)
     outputs = network.head.output_count(features)
-    classification = not state.learnt or state.likelihood.classification
-    adapter = read_folder(folder, max(2, outputs) if classification else outputs)
+    classification = _classifies(state)
+    columns = max(2, outputs) if classification else outputs
+    adapter = read_folder(folder, columns, classification, network.backbone)
     try:
         labels = _labels(adapter, network, features)
     except ValueError as error:
         said = str(error).rstrip(".")
         raise ValueError(f"The adapter in {folder} cannot be taken: {said}.") from None
     return adapter, labels
+
+
+def _classifies(state: State) -> bool:
+    """Whether answers are classes: as tasks before say, or the user; classes where neither does."""
+    if state.learnt:
+        return state.likelihood.classification
+    given = state.given.likelihood
+    if isinstance(given, str):
+        return given not in LIKELIHOODS or LIKELIHOODS[given].classification
+    return given.classification
+
+
+def with_head(adapter: Adapter, state: State, data: TaskData) -> Adapter:
+    """Give an adapter that has no head one: a linear probe of what the adapted base returns.
+
+    Parameters
+    ----------
+    data
+        φ of the task's inputs with what it carries, and their labels.
+    """
+    likelihood, network = state.likelihood_of_noise(None), state.network
+    seen, y = targets(data.y, likelihood.classification)
+    if adapter.answering != "nothing" or (seen is not None and len(seen) < 2):
+        return adapter
+    features = adapter.on(network).features(data.x)
+    head = probe(features, y, data.weights, likelihood.classification)
+    columns = likelihood.columns(network.head.output_count(data.x))
+    kept = head.weight.detach().cpu(), head.bias.detach().cpu()
+    return replace(
+        adapter, head=kept, classes=None if seen is None else seen.cpu(), columns=columns
+    )
 
 
 def _labels(adapter: Adapter, network: FlatNetwork, features: Tensor) -> Tensor:
@@ -85,7 +121,8 @@ def export(
         backbone = state.network.backbone
         config = getattr(None if backbone is None else backbone.backbone, "config", None)
         base_model = getattr(config, "_name_or_path", None) or None
-    write_folder(averaged(adapters, weights), folder, base_model, _card(chosen))
+    adapter = averaged(adapters, weights)
+    write_folder(adapter, folder, base_model, _card(chosen), state.network.backbone)
 
 
 def _card(weights: dict[str, float]) -> str:

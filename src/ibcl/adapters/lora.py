@@ -6,14 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import nn
 
 from ibcl.adapters.adapted import default_targets, fresh
 from ibcl.adapters.adapter import Adapter
 from ibcl.adapters.configuration import Configuration
 from ibcl.adapters.resuming import with_state
-from ibcl.adapters.training import probe, train
+from ibcl.adapters.training import probe, targets, train
 from ibcl.backbones import FrozenBackbone, carrying_inputs, with_backbone
 from ibcl.experts.expert import Expert
 from ibcl.networks import FlatNetwork
@@ -130,12 +129,13 @@ class LoRA(Expert):
         if frozen is None or not frozen.carries_inputs:
             raise ValueError("An adapter is learnt on its base model: make the learner with it.")
         columns = network.columns
-        seen, y = None, data.y.reshape(data.size, -1).float()
-        if classes is not None:
-            seen, y = torch.unique(data.y.long(), return_inverse=True)
+        seen, y = targets(data.y, classes is not None)
         features = data.x.flatten(1)
         head = probe(features[:, :columns], y, data.weights, seen is not None)
-        adapted = fresh(frozen, self.configuration(frozen.backbone), abs(seed) % 2**63)
+        try:
+            adapted = fresh(frozen, self.configuration(frozen.backbone), abs(seed) % 2**63)
+        except ValueError as error:
+            raise ValueError(f"No adapter can be learnt: {str(error).rstrip('.')}.") from None
         adapted.to(network.device)
         train(
             adapted,

@@ -14,6 +14,20 @@ _INVERSE_REGULARISATION = 10.0
 _STEPS = 300
 
 
+def targets(y: Tensor, classification: bool) -> tuple[Tensor | None, Tensor]:
+    """Return which classes a task has seen, and its labels numbered among these; or values.
+
+    Examples
+    --------
+    >>> targets(torch.tensor([4.0, 2.0, 4.0]), classification=True)
+    (tensor([2, 4]), tensor([1, 0, 1]))
+    """
+    if classification:
+        seen, numbers = torch.unique(y.long(), return_inverse=True)
+        return seen, numbers
+    return None, y.reshape(len(y), -1).float()
+
+
 def probe(features: Tensor, y: Tensor, weights: Tensor | None, classification: bool) -> nn.Linear:
     """Return a head fitted on frozen features: logistic regression, or ridge regression.
 
