@@ -114,7 +114,7 @@ class GateSettings:
     own: float = 0.0
 
 
-# Chosen on validation data of three benchmarks, one for all of them.
+# Chosen on validation data, the same for all benchmarks (docs/theory.md).
 LINEAR_FROM_EVIDENCE = GateSettings(temperature=1.5, ridge=0.1)
 LINEAR_FROM_MOMENTS = GateSettings(temperature=2.0, ridge=0.1)
 QUADRATIC = GateSettings(temperature=2.5, ridge=0.05, own=0.05)

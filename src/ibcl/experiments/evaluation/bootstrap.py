@@ -19,8 +19,7 @@ is too narrow by √((S − 1) / S). An interval is from the 2.5 % to the 97.5 %
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,12 +54,12 @@ def replicates(table: pd.DataFrame, number: int = REPLICATES) -> pd.DataFrame:
     if "right" not in table:
         return pd.DataFrame(columns=columns)
     kept = table[(table["selection"] == "mean") & (table["right"].map(len) > 0)]
+    scored = _scored_runs(kept, number)
     rows = []
     for key, runs in kept.groupby(CONTENDER, sort=False):
-        by_seed = [_run(run, number) for _, run in runs.groupby("seed")]
-        value = float(np.mean([found[0] for found in by_seed]))
-        seeds = np.stack([found[1] for found in by_seed])
-        rows.append([*key, value, _over_seeds(seeds, sorted(runs["seed"].unique()))])
+        present = sorted(runs["seed"].unique())
+        by_seed = np.stack([scored[*key, seed] for seed in present])
+        rows.append([*key, float(by_seed[:, 0].mean()), _over_seeds(by_seed[:, 1:], present)])
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -127,33 +126,44 @@ def worth_of_preference(
     return pd.DataFrame(rows, columns=[*same, *Bounds._fields])
 
 
-def _run(run: pd.DataFrame, number: int) -> tuple[float, Numbers]:
-    """One run's value and its replicates: the average over tasks of preference-weighted scores."""
-    values, resampled = [], []
-    balanced = str(run["metric"].iloc[0]) == "balanced_accuracy"
-    for _, task in run.groupby("task_tested"):
-        labels = np.frombuffer(task["labels"].iloc[0], dtype=np.uint8)
+def _scored_runs(table: pd.DataFrame, number: int) -> dict[Hashable, Numbers]:
+    """Every run's value and then its replicates, averaged over tasks.
+
+    All runs on the same examples are scored together, by one matrix product.
+    """
+    runs: dict[Hashable, list[Numbers]] = {}
+    asked: dict[tuple[bytes, bytes, bool], list[tuple[Hashable, Numbers]]] = {}
+    for key, task in table.groupby([*CONTENDER, "seed", "task_tested"], sort=False):
+        *run, tested = key
+        labels = task["labels"].iloc[0]
         right = np.stack([unpacked(bits, len(labels)) for bits in task["right"]])
         weights = task["weight"].to_numpy(dtype=float)
         shares = weights / weights.sum() if weights.sum() > 0 else np.full(len(right), 1.0)
+        name = b" ".join([str(run[0]).encode(), str(tested).encode(), labels])
+        balanced = str(task["metric"].iloc[0]) == "balanced_accuracy"
         answers = shares @ right / shares.sum()
-        named = [str(part).encode() for part in task[["benchmark", "task_tested"]].iloc[0]]
-        draws = example_weights(b" ".join([*named, labels.tobytes()]), len(labels), number)
-        plain = np.ones((1, len(labels)))
-        values.append(_score(answers, labels, plain, balanced)[0])
-        resampled.append(_score(answers, labels, draws, balanced))
-    return float(np.mean(values)), np.mean(resampled, axis=0)
+        asked.setdefault((name, labels, balanced), []).append((tuple(run), answers))
+    for (name, truth, balanced), found in asked.items():
+        labels = np.frombuffer(truth, dtype=np.uint8)
+        # The value itself is that of every example drawn once.
+        draws = np.vstack([np.ones((1, len(labels))), example_weights(name, len(labels), number)])
+        # The same answers have the same score to the last bit, wherever they stand in a product.
+        distinct, place = np.unique([own for _, own in found], axis=0, return_inverse=True)
+        scores = _score(distinct.T, labels, draws, balanced)
+        for (run_key, _), column in zip(found, place, strict=True):
+            runs.setdefault(run_key, []).append(scores[:, column])
+    return {key: np.mean(by_task, axis=0) for key, by_task in runs.items()}
 
 
 def _score(answers: Numbers, labels: NDArray[np.uint8], draws: Numbers, balanced: bool) -> Numbers:
-    """Weighted accuracy of every row of draws; the mean of the classes' recalls if balanced."""
+    """Weighted accuracy of answers (n, runs) in every row of draws; mean recall if balanced."""
     if not balanced:
-        plain: Numbers = draws @ answers / draws.sum(1)
+        plain: Numbers = draws @ answers / draws.sum(1, keepdims=True)
         return plain
     recalls = []
     for label in np.unique(labels):
         own = labels == label
-        total = draws[:, own].sum(1)
+        total = draws[:, own].sum(1, keepdims=True)
         # A class that is not among the draws at all says nothing new about its recall.
         recalls.append(
             np.where(total > 0, draws[:, own] @ answers[own] / np.maximum(total, 1), 0.5)
@@ -179,7 +189,6 @@ def _over_seeds(values: Numbers, seeds: Sequence[int]) -> Numbers:
     return widened
 
 
-@lru_cache(maxsize=64)
 def example_weights(name: bytes, size: int, number: int) -> Numbers:
     """How often each example of a task is drawn: the same for everybody who was tested on them.
 
