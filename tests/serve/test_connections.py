@@ -136,6 +136,18 @@ def test_requests_that_never_finish_are_ended(service, begun):
     assert status in (None, 408)
 
 
+def test_empty_lines_after_a_request_keep_no_connection(service):
+    """They end what counts a connection as idle, and begin no request that could be too slow."""
+    _, url = service
+    with connect(url) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while b'"ok"}' not in received:
+            received += connection.recv(65536)
+        connection.sendall(b"\r\n")
+        assert answer(connection)[0] == 408
+
+
 def test_a_head_that_arrives_drop_by_drop_is_ended(service):
     _, url = service
     with connect(url) as connection:

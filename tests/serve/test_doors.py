@@ -94,7 +94,7 @@ def test_the_services_own_page_and_programs_may_change_things(client):
 
 
 ADDRESSES = st.ip_addresses().map(str)
-HOSTS = st.sampled_from(["localhost", "127.0.0.1", "[::1]", "localhost:8000", "testserver", ""])
+HOSTS = st.sampled_from(["localhost", "127.0.0.1", "[::1]", "localhost:8000", ""])
 CLAIMS = st.dictionaries(
     st.sampled_from(["X-Forwarded-For", "X-Real-IP", "Forwarded", "X-Forwarded-Proto", "Via"])
     | st.sampled_from(["CF-Connecting-IP", "True-Client-IP", "X-Client-IP"]),
@@ -130,6 +130,38 @@ def test_every_name_that_a_caller_gives_is_one_of_this_machine(reader, hosts):
     headers = [("Host", host) for host in hosts]
     assert reader.get("/v1/tasks", headers=headers).status_code == 403
     assert reader.get("/v1/tasks", headers={"Host": "LOCALHOST:8000"}).status_code == 200
+
+
+def test_the_name_of_tests_is_a_foreign_one_on_a_network(reader):
+    """A name server could let it point here, as any other name."""
+    named = {"Host": "testserver"}
+    caller = TestClient(reader.app, client=("127.0.0.1", 5))
+    assert caller.get("/v1/tasks", headers=named).status_code == 403
+    assert reader.get("/v1/tasks", headers=named).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks/", "/v1/users/ann/preference/", "/health/"])
+def test_nobody_is_sent_to_an_address_that_the_caller_named(reader, path):
+    caller = TestClient(reader.app, headers={"Host": "localhost:9"}, follow_redirects=False)
+    answer = caller.get(path)
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
+def test_a_refused_activation_activates_nothing(base):
+    settings = Settings(base, poll=0.02)
+    with TestClient(create_app(settings), headers=JSON) as client:
+        first = client.get("/ready").json()["version"]
+        grown(base, 3)
+        deadline = time.monotonic() + 120
+        while client.get("/ready").json()["version"] == first:
+            assert time.monotonic() < deadline
+        stored = settings.folder / "preferences.sqlite"
+        stored.rename(stored.with_suffix(".away"))
+        assert client.post(f"/v1/versions/{first}/activate").status_code == 503
+        stored.with_suffix(".away").rename(stored)
+        assert client.get("/ready").json()["version"] != first
+        assert client.get("/v1/versions").json()["following"]
 
 
 def administrators_of(app):

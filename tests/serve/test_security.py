@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from datetime import datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
-from served_bases import rows
+from served_bases import JSON, rows
 from sqlalchemy import text
 
 from ibcl.serve import Settings, create_app, database
@@ -168,10 +169,44 @@ def test_a_caller_who_hangs_up_is_no_fault(client, caplog):
     assert (line["event"], line["status"]) == ("request", 499)
 
 
+def test_a_caller_for_whom_there_is_no_time_is_told_to_come_back(client, caplog):
+    """The server cancels what is still under way some time after it was told to stop."""
+    sent = []
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/predict",
+        "headers": [(b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+    }
+
+    async def stop_soon():
+        asked = asyncio.create_task(client.app(scope, receive, send))
+        await asyncio.sleep(0.1)
+        asked.cancel()
+        await asked
+
+    with caplog.at_level(logging.INFO, logger="ibcl.serve"):
+        asyncio.run(stop_soon())
+    begin, body = sent
+    assert begin["status"] == 503
+    assert (b"retry-after", b"1") in begin["headers"]
+    assert "stopping" in json.loads(body["body"])["error"]
+    (line,) = (json.loads(JsonLines().format(record)) for record in caplog.records)
+    assert (line["event"], line["status"]) == ("request", 503)
+
+
 def test_rows_and_preferences_are_limited(client):
     too_many = {"rows": [{"year": 1}] * 10_001, "preference": EVEN}
     assert client.post("/v1/predict", json=too_many).status_code == 422
-    long = {f"task {n}": 0.001 for n in range(1001)}
+    long = {f"task {n}": 0.001 for n in range(2**16 + 1)}
     assert (
         client.post("/v1/predict", json={"rows": [{"year": 1}], "preference": long}).status_code
         == 422
@@ -234,3 +269,16 @@ def test_metrics_tell_what_happens(client):
     assert 'ibcl_preference_share{task="horror"} 1.0' in text
     drift = next(line for line in text.splitlines() if line.startswith("ibcl_gate_drift "))
     assert float(drift.split()[1]) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_times_come_with_their_zone(base):
+    app = create_app(Settings(base))
+    headers = {"Authorization": f"Bearer {app.state.service.tokens.issue()}", **JSON}
+    with TestClient(app, headers=headers) as client:
+        client.put("/v1/users/ann/preference", json={"sci-fi": 1.0})
+        times = [
+            client.get("/v1/tokens").json()["tokens"][0]["created"],
+            client.get("/v1/users/ann/preference").json()["changed"],
+            client.get("/v1/users/ann/history").json()["entries"][0]["changed"],
+        ]
+    assert all(datetime.fromisoformat(each).utcoffset() == timedelta(0) for each in times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -204,3 +205,20 @@ def test_without_a_knowledge_base_there_is_no_service(tmp_path):
     ibcl.IBCL(ibcl.networks.linear(2)).save(tmp_path / "empty.ibcl")
     with pytest.raises(ValueError, match="no task yet"):
         create_app(Settings(tmp_path / "empty.ibcl"))
+
+
+def test_a_version_that_a_full_disk_kept_away_is_taken_up_later(client, base, monkeypatch):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refuse(*_):
+        raise full
+
+    monkeypatch.setattr("ibcl.serve.versions._RETRY_SECONDS", 0.1)
+    with monkeypatch.context() as disk:
+        disk.setattr("ibcl.serve.versions._link_or_copy", refuse)
+        grown(base, 3)
+        wait_for(lambda: "ibcl_versions_refused_total 1.0" in client.get("/metrics").text)
+        time.sleep(0.5)
+        assert "ibcl_versions_refused_total 1.0" in client.get("/metrics").text
+        assert len(tasks(client)) == 2
+    wait_for(lambda: len(tasks(client)) == 3)

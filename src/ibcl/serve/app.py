@@ -52,6 +52,8 @@ def create_app(settings: Settings) -> FastAPI:
         # Their pages load scripts from elsewhere; the explorer and the document need nobody.
         docs_url=None,
         redoc_url=None,
+        # They would lead to whatever host the caller named, and without encryption behind a proxy.
+        redirect_slashes=False,
         lifespan=lifespan,
     )
     app.state.service = service
@@ -99,7 +101,7 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
 def _methods(request: Request) -> list[str]:
     """Return the methods of all routes with this path; the framework names the first one's."""
     document = request.app.openapi()["paths"]
-    parts = request.url.path.split("/")
+    parts = request.scope["path"].split("/")
     found: set[str] = set()
     for path, operations in document.items():
         named = path.split("/")

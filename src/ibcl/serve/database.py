@@ -6,6 +6,7 @@ that what was acknowledged is there after a kill or a power cut.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,17 @@ def open_database(url: str) -> Engine:
     if sqlite and parsed.database and parsed.database != ":memory:":
         _stay_with_file(engine, Path(parsed.database).absolute())
     return engine
+
+
+def utc(moment: datetime) -> datetime:
+    """Return a time from a database with its zone, which SQLite does not give back.
+
+    Examples
+    --------
+    >>> utc(datetime(2026, 1, 2, 3, 4)).isoformat()
+    '2026-01-02T03:04:00+00:00'
+    """
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def away() -> ApiError:

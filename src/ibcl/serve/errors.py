@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_LONGEST_NAME = 100
 # How pydantic calls the kinds of a value that may be of several.
 _KINDS = frozenset({"float", "int", "constrained-int", "bool", "str", "constrained-str"})
 
@@ -52,4 +53,15 @@ def fault(errors: Sequence[Mapping[str, Any]]) -> str:
         about = [each["msg"] for each in kinds if not each["type"].endswith("_type")]
         where = where[:-1]
         why = about[0] if about else "Input should be a number, a text, true or false"
-    return f"{'.'.join(map(str, where))}: {why}."
+    return f"{'.'.join(shortened(str(each)) for each in where)}: {why}."
+
+
+def shortened(name: str) -> str:
+    """Return enough of a name to know it by, so that what is said of it is not cut off.
+
+    Examples
+    --------
+    >>> shortened("year"), len(shortened("year" * 1000))
+    ('year', 100)
+    """
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 from ibcl.serve.settings import LARGEST_PREFERENCE, LARGEST_ROWS
 
 Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+# Columns of questionnaires are called by the whole question.
+Name = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 # Not dots alone: in a URL they would be steps between folders, and never reach the service.
 User = Annotated[
     str,

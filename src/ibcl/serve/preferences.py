@@ -100,7 +100,9 @@ class Preferences:
         )
         with self._reader.connect() as connection:
             rows = connection.execute(query).all()
-        return [Past(json.loads(row.weights), row.source, _utc(row.changed)) for row in rows]
+        return [
+            Past(json.loads(row.weights), row.source, database.utc(row.changed)) for row in rows
+        ]
 
     def change(self, changes: Sequence[Change]) -> list[Stored | Exception | None]:
         """Make changes, all in one transaction; each one sees those before it.
@@ -201,11 +203,6 @@ def _read(connection: Connection, users: Sequence[str], lock: bool = False) -> d
                 row.share_of_new_tasks,
                 None if row.counts is None else json.loads(row.counts),
                 None if row.identities is None else json.loads(row.identities),
-                _utc(row.changed),
+                database.utc(row.changed),
             )
     return found
-
-
-def _utc(moment: datetime) -> datetime:
-    """SQLite gives times back without their zone."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -7,6 +7,7 @@ sentence and never a stack trace.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -54,8 +55,8 @@ _FORWARDED = frozenset(
 """What proxies add, beside all that begins with ``x-forwarded-``: whoever asks through one is
 somewhere else, whatever address it has."""
 _HOST = re.compile(rb"(\[[^\[\]]*\]|[^:]*)(:[0-9]*)?")
-_IN_PROCESS = "testclient"
-"""In place of an address where no network is in between; a network only has numbers."""
+_IN_PROCESS, _ITS_HOST = "testclient", b"testserver"
+"""In place of address and host where no network is in between; a network only has numbers."""
 
 _GONE = 499
 """What other servers, too, write down for a caller who did not wait for the answer."""
@@ -159,6 +160,11 @@ class Protection:
             await answer.refuse(away())
         except ClientDisconnect:
             answer.status = _GONE
+        except asyncio.CancelledError:
+            # Only the server does that, when those under way have had their time to finish.
+            await answer.refuse(
+                ApiError(503, "The service is stopping; try again in a moment.", retry_after=1)
+            )
         except Exception as error:
             report_fault(error, request=identity)
             await answer.refuse(
@@ -213,13 +219,14 @@ def _route(scope: Scope) -> str:
 
 def _check_this_machine(address: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Let in without a token only who asks from this machine, by one of its own names."""
-    if address != _IN_PROCESS and not is_loopback(address):
+    in_process = address == _IN_PROCESS
+    if not in_process and not is_loopback(address):
         raise ApiError(403, "Without tokens the service answers callers of this machine only.")
     for header, value in headers:
         if header in _FORWARDED or header.startswith(b"x-forwarded-"):
             raise ApiError(403, "Without tokens the service answers nobody by way of a proxy.")
         # A web page elsewhere may have made its own name point here.
-        if header == b"host" and not _is_own_name(value):
+        if header == b"host" and not ((in_process and value == _ITS_HOST) or _is_own_name(value)):
             raise ApiError(403, "Without tokens the service answers to localhost only.")
 
 
@@ -228,7 +235,7 @@ def _is_own_name(host: bytes) -> bool:
     """Tell whether a host, perhaps with a port, can only mean this machine."""
     found = _HOST.fullmatch(host)
     name = found[1].decode("latin-1").lower() if found else "no name"
-    return name in ("", "testserver") or is_loopback(name)
+    return name == "" or is_loopback(name)
 
 
 def _check_origin(headers: Mapping[bytes, bytes]) -> None:

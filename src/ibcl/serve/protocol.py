@@ -66,8 +66,13 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._unreported += len(data)
         super().data_received(data)
-        if self._unreported > self.head_limit and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._unreported > self.head_limit:
             self._close(431)
+        elif self._unreported and self._timer is None and not self._answering:
+            # Empty lines between two requests, at which the server no longer counts it as idle.
+            self._wait()
 
     def on_message_begin(self) -> None:
         """Count anew for every request."""
@@ -101,6 +106,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say in JSON why a request cannot be read."""
         self._close(431 if self._too_large else 400)
 
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _count(self, size: int) -> None:
         self._unreported = 0
         self._head += size
@@ -130,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
             431: f"The request line and headers have at most {self.head_limit:,} bytes and "
             f"{self.header_count} headers.",
         }[status]
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._answering:
             body = b'{"error":"%s"}' % sentence.encode()
             self.transport.write(
                 b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"

@@ -79,7 +79,7 @@ def run_replicas(settings: Settings, host: str, port: int, replicas: int, addres
     kept = settings.folder / "versions"
     versions = Versions(settings.knowledge_base, kept, settings.versions, network=settings.network)
     version = versions.active.version
-    Validation(settings)
+    Validation(settings, versions.active)
     settings = replace(settings, validation={})
     # Ray Serve takes no socket, and no port that is still to be found.
     listening = listen(host, port)

@@ -95,7 +95,7 @@ class Service:
         if settings.validation and self.versions.active.reads_arrays is not None:
             raise ValueError("Validation rows are tables, which this knowledge base does not read")
         self.metrics.tasks.set(len(self.versions.active.tasks))
-        self.validation = Validation(settings)
+        self.validation = Validation(settings, self.versions.active)
         self._predicting, self._writing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._working, self._loading = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
         self._checking = ThreadPoolExecutor(1)
@@ -115,6 +115,7 @@ class Service:
             self._read, self._working, largest=512, wait=settings.batch_wait
         )
         self._checks: Batcher[None, None] = Batcher(self._check, self._checking, wait=0.0)
+        self._activating = threading.Lock()
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
@@ -333,13 +334,14 @@ class Service:
 
     def activate(self, version: str | None) -> Served:
         """Answer from a version, and remember to; None follows the newest again."""
-        served = self.versions.activate(version)
-        with self._engine.begin() as connection:
-            table = database.choices
-            connection.execute(delete(table).where(table.c.name == _PINNED))
-            if version is not None:
-                connection.execute(insert(table).values(name=_PINNED, value=served.version))
-        return served
+        name = None if version is None else self.versions.get(version).version
+        with self._activating:
+            with self._engine.begin() as connection:
+                table = database.choices
+                connection.execute(delete(table).where(table.c.name == _PINNED))
+                if name is not None:
+                    connection.execute(insert(table).values(name=_PINNED, value=name))
+            return self.versions.activate(name)
 
     def read_pinned(self) -> str | None:
         """Return the version that the database says to stay with."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 LARGEST_ROWS = 10_000
 """Rows of one call."""
-LARGEST_PREFERENCE = 1_000
-"""Tasks of one preference."""
+LARGEST_PREFERENCE = 2**16
+"""Tasks of one preference: as many as a knowledge base may have."""
 
 
 @dataclass(frozen=True)

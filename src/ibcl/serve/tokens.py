@@ -95,7 +95,10 @@ class Tokens:
         table = database.tokens
         with self._engine.connect() as connection:
             query = select(table.c.id, table.c.user, table.c.created).order_by(table.c.created)
-            return [TokenFacts(*row) for row in connection.execute(query)]
+            return [
+                TokenFacts(row.id, row.user, database.utc(row.created))
+                for row in connection.execute(query)
+            ]
 
     def required(self) -> bool:
         """Tell whether callers must show a token; once they must, revoking tokens opens nothing."""

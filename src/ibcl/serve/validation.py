@@ -6,20 +6,23 @@ rows when starting it (``--validation task=table.csv``), and they are there from
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ibcl.predictive import Answers
 from ibcl.serve.errors import ApiError
+from ibcl.serve.logs import report
 from ibcl.serve.served import Numbers, Served
 from ibcl.serve.settings import Settings
 from ibcl.tabular import read_csv
@@ -31,6 +34,8 @@ EXAMPLES, MOST_EXAMPLES = 4, 20
 """Rows of a task that the explorer shows, and of all tasks."""
 FRONT_STEPS = 21
 _ENDING = ".parquet"
+_LONGEST_NAME = 240
+"""Bytes of a file's name that every file system takes, with its ending."""
 
 
 @dataclass(frozen=True)
@@ -50,38 +55,38 @@ class Measured:
 
 
 class Validation:
-    """All validation rows of a service."""
+    """All validation rows of a service.
 
-    def __init__(self, settings: Settings) -> None:
+    Parameters
+    ----------
+    served
+        The version that new tables of its tasks must fit; tables of other tasks wait for them.
+    """
+
+    def __init__(self, settings: Settings, served: Served) -> None:
         self._folder = settings.folder / "validation"
         self._largest = settings.largest_request
         self._lock = threading.Lock()
-        self._measured: dict[str, tuple[Any, Measured]] = {}
-        for task, path in settings.validation.items():
-            self.keep(task, _read(path), settings.label)
-
-    def keep(self, task: str, frame: pd.DataFrame, label: str | None) -> None:
-        """Keep a table of labelled rows for a task, instead of any it had."""
-        if label is None or label not in frame.columns:
-            raise ValueError(
-                f"The validation rows of {task!r} have no column {label!r} of labels; name it with "
-                f"--label (there are {', '.join(map(str, frame.columns))})"
-            )
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / (quote(task, safe="") + _ENDING)
-        partial = path.with_suffix(".partial")
-        frame.rename(columns={label: LABEL}).to_parquet(partial, index=False)
-        partial.rename(path)
+        self._measured: dict[str, tuple[Any, Measured | None]] = {}
+        frames = {
+            task: _labelled(task, _read(path), settings.label)
+            for task, path in settings.validation.items()
+        }
+        for task, frame in frames.items():
+            if task in served.tasks:
+                try:
+                    _encoded(served, frame)
+                except (ApiError, ValueError) as error:
+                    sentence = f"The validation rows of {task!r} do not fit: {error}"
+                    raise ValueError(sentence) from None
+        for task, frame in frames.items():
+            keep(settings, task, frame, LABEL)
 
     def measured(self, served: Served) -> Measured | None:
         """Return the rows of a version's tasks, None where there are none."""
-        paths = {
-            unquote(path.name.removesuffix(_ENDING)): path
-            for path in sorted(self._folder.glob(f"*{_ENDING}"))
-        }
-        paths = {task: paths[task] for task in served.tasks if task in paths}
-        if not paths:
-            return None
+        there = {path.name: path for path in self._folder.glob(f"*{_ENDING}")}
+        names = {task: _file_name(task) for task in served.tasks} if there else {}
+        paths = {task: there[name] for task, name in names.items() if name in there}
         signature = [(task, path.stat().st_mtime_ns) for task, path in paths.items()]
         with self._lock:
             found = self._measured.get(served.version)
@@ -145,19 +150,70 @@ class Validation:
         return {t: len(f) for t, f in zip(measured.tasks, measured.frames, strict=True)}
 
 
-def _measure(served: Served, paths: dict[str, Path], largest: int) -> Measured:
-    frames = []
-    rows_of_task = min(LARGEST_TABLE, max(1, largest // (len(paths) * len(served.tasks))))
-    for path in paths.values():
+def keep(settings: Settings, task: str, frame: pd.DataFrame, label: str | None) -> None:
+    """Keep a table of labelled rows for a task, instead of any it had."""
+    folder = settings.folder / "validation"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _file_name(task)
+    partial = path.with_suffix(".partial")
+    _labelled(task, frame, label).to_parquet(partial, index=False)
+    partial.rename(path)
+
+
+def _measure(served: Served, paths: dict[str, Path], largest: int) -> Measured | None:
+    """Predict the tables that fit this version; what does not is left out, and said in the log."""
+    frames: dict[str, pd.DataFrame] = {}
+    inputs, labels = [], []
+    for task, path in paths.items():
         frame = pd.read_parquet(path)
+        rows_of_task = min(LARGEST_TABLE, max(1, largest // (len(paths) * len(served.tasks))))
         if len(frame) > rows_of_task:
             frame = frame.sample(rows_of_task, random_state=0)
-        frames.append(frame.reset_index(drop=True))
-    rows = [row for frame in frames for row in _rows(frame, served.columns)]
+        frame = frame.reset_index(drop=True)
+        try:
+            encoded = _encoded(served, frame)
+        except (ApiError, ValueError):
+            report("validation rows do not fit", task=task, version=served.version)
+            continue
+        frames[task] = frame
+        inputs.append(encoded[0])
+        labels.append(encoded[1])
+    if not frames:
+        return None
+    answers = served.answers(torch.cat(inputs))
+    ends = tuple(np.cumsum([len(frame) for frame in frames.values()]).tolist())
+    truth = torch.cat(labels).numpy()
+    return Measured(tuple(frames), answers, truth, ends, tuple(frames.values()))
+
+
+def _encoded(served: Served, frame: pd.DataFrame) -> tuple[Tensor, Tensor]:
+    """Return the inputs and the labels of a table; what does not fit is refused."""
+    rows = _rows(frame, served.columns)
     labels = served.labels([row.pop(LABEL) for row in rows])
-    answers = served.answers(served.encode(rows))
-    ends = tuple(np.cumsum([len(frame) for frame in frames]).tolist())
-    return Measured(tuple(paths), answers, labels.numpy(), ends, tuple(frames))
+    return served.encode(rows), labels
+
+
+def _file_name(task: str) -> str:
+    """Return what the table of a task is called, whatever the task is called.
+
+    Examples
+    --------
+    >>> _file_name("sci-fi/new"), len(_file_name("x" * 1000))
+    ('sci-fi%2Fnew.parquet', 72)
+    """
+    name = quote(task, safe="")
+    if len(name) > _LONGEST_NAME:
+        name = hashlib.sha256(task.encode()).hexdigest()
+    return name + _ENDING
+
+
+def _labelled(task: str, frame: pd.DataFrame, label: str | None) -> pd.DataFrame:
+    if label is None or label not in frame.columns:
+        raise ValueError(
+            f"The validation rows of {task!r} have no column {label!r} of labels; name it with "
+            f"--label (there are {', '.join(map(str, frame.columns))})"
+        )
+    return frame.rename(columns={label: LABEL})
 
 
 def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:

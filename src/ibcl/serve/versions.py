@@ -33,6 +33,8 @@ _LOADED = 3
 """Versions held in memory besides the active one."""
 _SHORTEST = 8
 _ATTEMPTS = 10
+_RETRY_SECONDS = 5.0
+"""Between attempts to keep a version that the system could not keep."""
 _ABANDONED = 600.0
 """Seconds after which nobody is at work on a version any more."""
 
@@ -83,6 +85,8 @@ class Versions:
         self._lock = threading.RLock()
         self._loaded: OrderedDict[str, Served] = OrderedDict()
         self._seen: tuple[int, ...] | None = None
+        self._failed: tuple[int, ...] | None = None
+        self._again = 0.0
         self._pinned: str | None = None
         kept.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
@@ -119,16 +123,24 @@ class Versions:
     def look(self) -> bool:
         """Load a new version, if there is one, and switch to it; tell whether there was one.
 
-        A version that cannot be loaded changes nothing; it is tried again when the folder changes.
+        A version that cannot be loaded changes nothing. One that is damaged is tried again when the
+        folder changes; where the system was at fault, such as a full disk, it is after a while.
         """
         signature = self._signature()
         if signature is None or signature == self._seen:
             return False
+        if signature == self._failed and time.monotonic() < self._again:
+            return False
         try:
             served = self._adopt()
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             self._report("version refused", reason=str(error))
             self._seen = signature
+            return False
+        except OSError as error:
+            if signature != self._failed:
+                self._report("version refused", reason=str(error))
+            self._failed, self._again = signature, time.monotonic() + _RETRY_SECONDS
             return False
         try:
             self._record(served.version, served.tasks)

@@ -11,7 +11,7 @@ from ibcl.demo.movies.comparison import Comparison
 from ibcl.serve.database import open_database
 from ibcl.serve.preferences import Change, Preferences, Stored
 from ibcl.serve.settings import Settings
-from ibcl.serve.validation import Validation
+from ibcl.serve.validation import keep
 
 
 def save(comparison: Comparison, folder: Path, overwrite: bool = False) -> Settings:
@@ -27,11 +27,10 @@ def save(comparison: Comparison, folder: Path, overwrite: bool = False) -> Setti
         name: max(weights, key=weights.__getitem__)
         for name, weights in comparison.preferences.items()
     }
-    validation = Validation(settings)
     for task in comparison.learner.tasks:
         own = [v.later for v in comparison.ratings.viewers if closest[v.name] == task]
         if own:
-            validation.keep(task, pd.concat(own)[columns], "label")
+            keep(settings, task, pd.concat(own)[columns], "label")
     engine = open_database(settings.database_url)
     changes = [
         Change(name, partial(_replaced, Stored(weights)), "inferred")
