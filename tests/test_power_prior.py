@@ -120,3 +120,14 @@ def test_what_borrowed_answers_alike_by_every_way_and_after_saving(tmp_path):
     np.testing.assert_allclose(again.predict_proba(x), expected, atol=1e-6)
     np.testing.assert_allclose(model.distribution.mean, model.theta, atol=1e-6)
     assert model.region.contains(model.theta)
+
+
+def test_a_task_of_mere_noise_beside_a_clear_one_is_answered():
+    """Its prior is so narrow that its rounding is more than the whole prior of the other task."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(200, 2))
+    model = ibcl.IBCLRegressor()
+    model.partial_fit(x, 0.1 * generator.normal(size=200), task="noise")
+    model.partial_fit(x, 10 + 0.1 * generator.normal(size=200), task="ten")
+    found = [model.predict(x, preference=[1 - w, w]).mean() for w in (0.0, 0.01, 0.99, 1.0)]
+    np.testing.assert_allclose(found, [0, 0.1, 9.9, 10], atol=0.05)

@@ -24,6 +24,7 @@ from ibcl.gaussians import (
     BlockDiagonalGaussian,
     Gaussian,
     LowRankGaussian,
+    LowRankNatural,
     NaturalParameters,
     linear_combination,
 )
@@ -35,6 +36,8 @@ MOST_TASKS = 64
 """Tasks up to which heads borrow: beyond, each has its own posterior."""
 # Multiplications of factorising all tasks' full covariances once, up to which heads borrow.
 _LARGEST_WORK = 2**32
+# Compact posteriors are kept in single precision.
+_SINGLE_ROUNDING = torch.finfo(torch.float32).eps
 
 
 class Borrowed(NamedTuple):
@@ -75,7 +78,7 @@ def borrowed(knowledge: KnowledgeBase) -> list[Borrowed]:
     >>> [each.power for each in borrowed(knowledge)]
     [1.0, 1.0]
     """
-    evidence = {task: knowledge.evidence(task, 0).proper()[0] for task in sorted(knowledge.tasks)}
+    evidence = {task: _evidence(knowledge, task) for task in sorted(knowledge.tasks)}
     found = []
     for task in knowledge.tasks:
         prior = knowledge.initial_prior_of(task, 0).natural_parameters()
@@ -87,6 +90,20 @@ def borrowed(knowledge: KnowledgeBase) -> list[Borrowed]:
         best = max(compared, key=lambda each: each[0])[1]
         found.append(best if best.power else Borrowed(0.0, knowledge.extremes(task)[0]))
     return found
+
+
+def _evidence(knowledge: KnowledgeBase, task: str) -> NaturalParameters:
+    """Return what a task's data say: nothing where less is left than its posterior was rounded by.
+
+    Of a narrow prior, that may be more than the whole prior of another task.
+    """
+    found = knowledge.evidence(task, 0).proper()[0]
+    if not isinstance(found, LowRankNatural):
+        return found
+    prior = knowledge.initial_prior_of(task, 0).natural_parameters().precision_diagonal()
+    rounded = found.diagonal.abs() <= _SINGLE_ROUNDING * prior
+    diagonal = found.diagonal.masked_fill(rounded, 0.0)
+    return LowRankNatural(found.linear, diagonal, found.factor, found.weights)
 
 
 def _with(
