@@ -1,6 +1,7 @@
 """Routed evidence: a set of task records, exact to forget and merge, and continuous in w."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ibcl
+from ibcl.routing import density_gate, gate_from_tensors
 from ibcl.routing.densities import fourier, fourier_frequencies, polar
 from ibcl.routing.records import ClassDensities, Ranks
 from ibcl.routing.scatters import scatter_of_rows
@@ -318,3 +320,66 @@ def test_small_heads_of_many_outputs_take_further_batches_and_grow():
     after = model.predict_proba(x, preference={"a": 1.0, "b": 0.0})
     assert (after.argmax(1) == before.argmax(1)).mean() > 0.95
     assert model.learner_.knowledge.nbytes < 1_200_000
+
+
+def _with_empty_rows(number, empty, columns=20):
+    x, y = _task("binary", number, rows=150, columns=columns)
+    rows = torch.cat([x, torch.zeros(empty, columns)])
+    return rows, torch.cat([y, torch.arange(empty) % 2])
+
+
+def test_rows_without_features_do_not_move_the_routing_of_others():
+    with_, without = (ibcl.IBCL(ibcl.networks.linear(20)) for _ in range(2))
+    for number in range(3):
+        with_.learn(*_with_empty_rows(number, 10), task=f"t{number}")
+        without.learn(*_with_empty_rows(number, 0), task=f"t{number}")
+    asked = torch.randn(50, 20, generator=torch.Generator().manual_seed(9))
+    one, other = (each.model([0.5, 0.3, 0.2]).routing(asked) for each in (with_, without))
+    torch.testing.assert_close(one, other)
+
+
+def test_routing_is_continuous_where_a_row_has_no_features():
+    learner = ibcl.IBCL(ibcl.networks.linear(20))
+    for number in range(3):
+        learner.learn(*_with_empty_rows(number, 10), task=f"t{number}")
+    model, ways = learner.model([0.5, 0.3, 0.2]), torch.eye(20)
+    at = model.routing(torch.zeros(1, 20))
+    for size in (1e-12, 1e-7, 1e-6, 1e-5, 1e-4):
+        assert float((model.routing(size * ways) - at).abs().max()) < 30 * size
+    assert float(model.novelty(torch.zeros(1, 20))) < 1
+
+
+def test_a_class_of_rows_without_features_is_found_again():
+    learner = ibcl.IBCL(ibcl.networks.linear(20, outputs=3))
+    for number in range(2):
+        x, y = _task("binary", number, rows=150, columns=20)
+        rows = torch.cat([x, torch.zeros(30, 20)])
+        learner.learn(rows, torch.cat([y, torch.full((30,), 2)]), task=f"t{number}")
+    assert (learner.model([0.5, 0.5]).predict(torch.zeros(4, 20)) == 2).all()
+
+
+def test_models_of_gates_without_a_typical_length_open_as_before():
+    learner = ibcl.IBCL(ibcl.networks.linear(3))
+    for number in range(2):
+        learner.learn(*_task("binary", number), task=f"t{number}")
+    gate = learner.model([0.5, 0.5]).predictive.gate
+    earlier = gate.tensors() | {"settings": gate.tensors()["settings"][:3]}
+    opened = gate_from_tensors(earlier, 1.0)
+    asked = torch.randn(9, 3, generator=torch.Generator().manual_seed(1)).double()
+    torch.testing.assert_close(opened(asked), gate(asked))
+    assert opened.settings.typical == 0
+
+
+def test_records_of_earlier_versions_keep_their_outliers():
+    rows = {name: _with_empty_rows(number, 10) for number, name in enumerate(TASKS)}
+    records = {name: ClassDensities.of(*given, None, RANKS) for name, given in rows.items()}
+    assert [float(record.empty) for record in records.values()] == [10, 10, 10]
+    assert density_gate(records).settings.typical > 0
+    earlier = {name: replace(record, empty=None) for name, record in records.items()}
+    gate = density_gate(earlier)
+    assert gate.settings.typical == 0
+    asked = torch.tensor([[0.0], [1e-3]]).double() * torch.ones(20)
+    lengths = polar(asked, gate.settings.typical)[:, -1] * np.sqrt(20)
+    torch.testing.assert_close(lengths.exp(), torch.tensor([1e-6, 1e-3 * 20**0.5]).double())
+    record = earlier["north"]
+    assert ClassDensities.decode(record.encode()).empty is None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ibcl.routing.densities import polar
-from ibcl.routing.records import ClassDensities
+from ibcl.routing.records import ClassDensities, typical_length
 
 # How many spreads away an input has an even share, and the ridge, large since few rows make a
 # covariance that is too narrow for other rows. Compared on one development seed of the digits and
@@ -53,7 +53,8 @@ def log_background_share(record: ClassDensities, features: Tensor) -> Tensor:
     factor = torch.linalg.cholesky((1 - RIDGE) * covariance + RIDGE * size * identity)
     spread = torch.cholesky_solve(covariance, factor)
     expected, variance = spread.trace(), 2 * (spread * spread.T).sum()
-    whitened = torch.linalg.solve_triangular(factor, polar(features.double().cpu()).T, upper=False)
+    directions = polar(features.double().cpu(), typical_length([record]))
+    whitened = torch.linalg.solve_triangular(factor, directions.T, upper=False)
     centres = torch.linalg.solve_triangular(factor, means.T, upper=False)
     nearest = torch.cdist(whitened.T, centres.T).square().amin(1)
     deviation = variance.sqrt().clamp(min=_SMALLEST_VARIANCE)

@@ -51,7 +51,9 @@ BANDWIDTH = math.sqrt(2)
 SETTINGS = "settings"
 _SEED = 0
 # Features shorter than this have no direction.
-_SHORTEST = 1e-6
+SHORTEST = 1e-6
+# Of the typical length, below which rows are taken to have ever less of a direction and a length.
+_SHORT = 0.1
 # Numbers of all classes' densities that are held at a time.
 _BLOCK = 2**22
 # Numbers of whitened features that are made and summed while in the processor's cache.
@@ -65,16 +67,35 @@ class Frequencies(NamedTuple):
     phases: Tensor
 
 
-def polar(features: Tensor) -> Tensor:
-    """φ̂ of features of shape (n, d): shape (n, d + 1).
+def polar(features: Tensor, typical: float = 0.0) -> Tensor:
+    r"""φ̂ of features of shape (n, d): shape (n, d + 1).
+
+    Rows with hardly any features, such as those of empty texts, have no direction, and their length
+    says nothing: with the share s = min(1, ‖φ‖ / 0.1 τ) they are
+
+        φ̂ = [s φ/‖φ‖, (s log‖φ‖ + (1 − s) log τ)/√d],
+
+    which is continuous in φ, and no outlier at φ = 0.
+
+    Parameters
+    ----------
+    typical
+        τ, the typical length; where 0, all rows have a direction and a length.
 
     Examples
     --------
     >>> polar(torch.tensor([[3.0, 4.0]])).round(decimals=3).tolist()
     [[0.6000000238418579, 0.800000011920929, 1.1380000114440918]]
+    >>> polar(torch.zeros(1, 2), typical=1.0).tolist()
+    [[0.0, 0.0, 0.0]]
     """
-    length = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp(min=_SHORTEST)
-    return torch.cat([features / length, length.log() / math.sqrt(features.shape[1])], 1)
+    length = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+    logarithm = length.clamp(min=SHORTEST).log()
+    if typical > 0:
+        share = (length / (_SHORT * typical)).clamp(max=1.0)
+        logarithm = share * logarithm + (1 - share) * math.log(typical)
+    direction = features / length.clamp(min=max(SHORTEST, _SHORT * typical))
+    return torch.cat([direction, logarithm / math.sqrt(features.shape[1])], 1)
 
 
 def fourier_width(columns: int) -> int:
@@ -106,11 +127,12 @@ def fourier(directions: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DensitySettings:
-    """Temperature t of both densities, contamination ε, and the exponent a of the heads."""
+    """Temperature t, contamination ε, the exponent a of the heads, and the typical length τ."""
 
     temperature: float = 3.0
     contamination: float = 1e-3
     head_share: float = 1.0
+    typical: float = 0.0
 
 
 class ClassGaussians(NamedTuple):
@@ -222,7 +244,7 @@ class DensityGate(TaskGate):
         return torch.cat([found(part) for part in torch.split(features, rows)])
 
     def _joint(self, features: Tensor) -> Tensor:
-        directions = polar(self.read(features))
+        directions = polar(self.read(features), self.settings.typical)
         first = self._class_distances(directions) + self.log_determinant
         second = self._subspace_distances(directions) + self.fourier_log_determinant[self.task]
         return -0.25 * (first + second) / self.temperature + self.log_share
@@ -320,8 +342,9 @@ class DensityGate(TaskGate):
 
         About 1 for inputs like those learnt, and growing with the distance from all of them.
         """
+        typical = self.settings.typical
         nearest = self._by_rows(
-            lambda rows: self._class_distances(polar(rows)).amin(1), self.read(features)
+            lambda rows: self._class_distances(polar(rows, typical)).amin(1), self.read(features)
         )
         return nearest / (self.columns + 1)
 
@@ -346,7 +369,8 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
         raise ValueError(
             f"The temperature of a gate must be positive, not {settings.temperature!r}."
         )
-    if not 0 <= settings.contamination < 1 or not 0 <= settings.head_share <= 1:
+    fractions = 0 <= settings.contamination < 1 and 0 <= settings.head_share <= 1
+    if not fractions or not 0 <= settings.typical < math.inf:
         raise ValueError("the settings of the gate are out of range")
     check_parts(tensors, DENSITY_TENSORS)
     components, columns = tensors["means"].shape if tensors["means"].ndim == 2 else (0, 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from ibcl.routing.densities import (
     DensitySettings,
     SubspaceGaussians,
 )
-from ibcl.routing.records import ClassDensities
+from ibcl.routing.records import ClassDensities, typical_length
 from ibcl.routing.scatters import Scatters
 from ibcl.routing.shared import SharedScatters
 
@@ -91,6 +92,7 @@ def density_gate(
     for name in ("fourier_whitening", "fourier_log_determinant"):
         tensors[name] = tensors[name][back]
     settings = DensitySettings() if settings is None else settings
+    settings = replace(settings, typical=typical_length(ordered))
     return DensityGate({name: value.contiguous() for name, value in tensors.items()}, settings)
 
 

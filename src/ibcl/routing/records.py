@@ -3,10 +3,15 @@ r"""What a gate keeps of a task: its classes' Gaussians on the two maps of `ibcl
 Of every class the count, the means of φ̂ and of h, and the scatter of φ̂; of the task the scatter of
 h within its classes. Nothing of it depends on any other task: forgetting a task drops its record,
 and merging knowledge bases unites their records.
+
+Rows without any feature, such as those of empty texts, have neither direction nor length. They are
+counted, and are in no mean and no scatter, unless a class has no others.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
@@ -15,7 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ibcl.routing.densities import fourier, fourier_frequencies, fourier_width, polar
+from ibcl.routing.densities import (
+    SHORTEST,
+    fourier,
+    fourier_frequencies,
+    fourier_width,
+    polar,
+)
 from ibcl.routing.scatters import MANY, Scatters, scatter_of_matrices, scatter_of_rows
 
 # Samples of a task whose Fourier features are computed.
@@ -42,6 +53,7 @@ class CentredClasses(NamedTuple):
     fourier_means: Tensor
     rows: list[Tensor]
     fourier_rows: list[Tensor]
+    empty: Tensor
 
 
 def classes_of(features: Tensor, labels: Tensor | None, weights: Tensor | None) -> CentredClasses:
@@ -51,7 +63,9 @@ def classes_of(features: Tensor, labels: Tensor | None, weights: Tensor | None) 
     """
     # Means are kept in float32 and scatters in eight bits: of many rows that is enough for all.
     single = features.numel() > MANY
-    directions = polar(features.cpu().to(torch.float32 if single else torch.float64))
+    features = features.cpu().to(torch.float32 if single else torch.float64)
+    directions = polar(features)
+    some = torch.linalg.vector_norm(features, dim=1) > SHORTEST
     if labels is None:
         labels = torch.zeros(len(features), dtype=torch.int64)
     numbers = labels.long().cpu()
@@ -59,8 +73,12 @@ def classes_of(features: Tensor, labels: Tensor | None, weights: Tensor | None) 
     share = share.double()
     classes = torch.unique(numbers)
     counts, means, fourier_means, rows, fourier_rows = [], [], [], [], []
+    empty = share.new_zeros(())
     for number in classes:
         own = torch.nonzero(numbers == number).flatten()
+        if bool(some[own].any()):
+            empty = empty + share[own[~some[own]]].sum()
+            own = own[some[own]]
         mean, centred = _centred(directions[own], share[own])
         counts.append(share[own].sum())
         means.append(mean)
@@ -69,7 +87,7 @@ def classes_of(features: Tensor, labels: Tensor | None, weights: Tensor | None) 
         fourier_means.append(fourier_mean)
         fourier_rows.append(centred)
     stacked = torch.stack(counts), torch.stack(means), torch.stack(fourier_means)
-    return CentredClasses(classes, *stacked, rows, fourier_rows)
+    return CentredClasses(classes, *stacked, rows, fourier_rows, empty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +106,9 @@ class ClassDensities:
         Of φ̂, one per class.
     fourier_scatter
         Of h within classes, summed over the task's classes.
+    empty
+        (Weighted) number of samples without any feature, beside those counted, float64; None where
+        they are among them.
 
     Examples
     --------
@@ -103,6 +124,7 @@ class ClassDensities:
     fourier_means: Tensor
     scatters: Scatters
     fourier_scatter: Scatters
+    empty: Tensor | None = None
 
     kind: ClassVar[str] = "densities"
 
@@ -125,6 +147,8 @@ class ClassDensities:
             raise ValueError("densities must be finite")
         if not bool((self.counts > 0).all()):
             raise ValueError("densities need positive counts")
+        if self.empty is not None and (self.empty.shape != () or not 0 <= self.empty < math.inf):
+            raise ValueError("densities have a number of empty samples that is none")
         if bool((self.classes < 0).any()) or bool((self.classes.diff() <= 0).any()):
             raise ValueError("the classes of densities must be ascending numbers from 0")
 
@@ -153,6 +177,7 @@ class ClassDensities:
             found.fourier_means.float(),
             scatter_of_rows(found.rows, ranks.classes),
             scatter_of_rows([torch.cat(found.fourier_rows)], ranks.task),
+            found.empty,
         )
 
     @property
@@ -207,6 +232,7 @@ class ClassDensities:
             fourier_means.float(),
             scatter_of_matrices(matrices, ranks.classes),
             scatter_of_matrices(within, ranks.task),
+            None if self.empty is None or other.empty is None else self.empty + other.empty,
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -217,6 +243,8 @@ class ClassDensities:
             "means": self.means,
             "fourier_means": self.fourier_means,
         }
+        if self.empty is not None:
+            plain["empty"] = self.empty
         groups = {"scatters": self.scatters, "fourier_scatter": self.fourier_scatter}
         return plain | {
             f"{group}.{name}": tensor
@@ -243,6 +271,20 @@ class ClassDensities:
             return cls(scatters=scatters, fourier_scatter=fourier_scatter, **tensors)
         except (KeyError, TypeError):
             raise ValueError("densities hold other tensors than they should") from None
+
+
+def typical_length(records: Sequence[ClassDensities]) -> float:
+    """Return τ of `polar`: the smallest of the classes' geometric mean lengths.
+
+    So no class's usual rows are short. It is 0 for records in which empty samples are counted, as
+    those of earlier versions.
+    """
+    lengths = [
+        float((record.means[:, -1].double() * math.sqrt(record.columns)).exp().min())
+        for record in records
+        if record.empty is not None
+    ]
+    return min(lengths, default=0.0)
 
 
 def _joined(
