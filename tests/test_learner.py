@@ -232,7 +232,7 @@ def test_a_learner_told_the_tasks_cannot_infer_them(labels):
     told = learner(network=ibcl.networks.linear(X.shape[1] + 2), task_incremental=2)
     for name in "ab":
         told.learn(X, (X[:, 0] > 0).long(), task=name)
-    with pytest.raises(ValueError, match="told the task of every input"):
+    with pytest.raises(ValueError, match="inputs carry a task id"):
         told.infer_preference(X, labels)
 
 

@@ -21,7 +21,7 @@ Every model comes with the smallest region of parameters that has the credibilit
 tensor([True, True, True])
 
 What is learnt, chosen, forgotten, saved and opened is logged by Python's `logging` under the name
-``"ibcl"``, and shown by whoever asks for it: ``logging.basicConfig(level="INFO")``, or
+``"ibcl"``, and shown on request: ``logging.basicConfig(level="INFO")``, or
 ``ibcl --verbose`` on the command line.
 """
 

@@ -148,8 +148,8 @@ def infer_preference(
     """Infer the shares of the tasks that inputs come from; see `IBCL.infer_preference`."""
     if state.settings.task_incremental is not None:
         raise ValueError(
-            "This learner's network is told the task of every input (task_incremental), so it "
-            "cannot infer which tasks inputs come from; learn without task ids for that."
+            "This learner's inputs carry a task id (task_incremental), so it cannot "
+            "infer which tasks inputs come from; learn without task ids for that."
         )
     labels = None
     if y is None:

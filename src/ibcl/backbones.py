@@ -428,7 +428,7 @@ def carrying_inputs(network: nn.Module) -> nn.Sequential:
         raise ValueError("Behind a backbone whose inputs are carried stands one linear layer.")
     if not frozen.takes_tokens and frozen.input_shape is None:
         raise ValueError(
-            "The shape of the inputs cannot be told from the backbone: give some of them to "
+            "The shape of the inputs cannot be inferred from the backbone: give some of them to "
             "ibcl.networks.with_backbone as example=."
         )
     shape = frozen.input_shape
@@ -494,7 +494,7 @@ def _measured(frozen: FrozenBackbone, blank: Tensor | None) -> int:
     """How many numbers φ has, measured on an input."""
     if blank is None:
         raise ValueError(
-            "How many features the backbone has cannot be told from it: give features=, or "
+            "How many features the backbone has cannot be inferred: give features=, or "
             "inputs to measure it with as example=."
         )
     inputs = blank.to(next(frozen.parameters(), torch.zeros(0)).device)

@@ -22,7 +22,7 @@ def renamed_setting(old: str, value: object, new: str, *, opposite: bool = False
 
 
 def independent_from(continual: bool | None, independent: bool | None) -> bool | None:
-    """Return `independent`, also where it was said by its old name and opposite, `continual`.
+    """Return `independent`, also where it was given by its old name and opposite, `continual`.
 
     Examples
     --------

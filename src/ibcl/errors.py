@@ -22,7 +22,7 @@ class OccupiedError(StoreError):
 
 
 class ChangedSinceError(StoreError):
-    """Somebody else saved to the folder after the learner had been loaded or saved."""
+    """Another writer saved to the folder after the learner had been loaded or saved."""
 
 
 class BusyError(StoreError):

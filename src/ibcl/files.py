@@ -197,7 +197,7 @@ def _rename(temporary: Path, target: Path, overwrite: bool) -> None:
         try:
             os.link(temporary, target, follow_symlinks=False)
         except FileExistsError:
-            raise ExistsError(f"{target} exists already, made by somebody else.") from None
+            raise ExistsError(f"{target} exists already, written by another process.") from None
         except (OSError, NotImplementedError):
             # A file system without hard links: look once more, and rename.
             check_target(target, overwrite=False)

@@ -79,8 +79,8 @@ class IBCL:
     independent
         True learns every task from the initial priors, not from the previous task's posteriors.
     task_incremental
-        The largest number of tasks, if the network is to be told which task an input is from: a
-        one-hot task id is appended to x, so the network needs as many inputs more.
+        The largest number of tasks, where a one-hot task id is to be appended to x; the network
+        needs as many inputs more.
     calibration
         How many rows of every task (or which share, below 1) to hold out for prediction sets
         (`Model.predict_set`); none where None.
@@ -268,7 +268,7 @@ class IBCL:
 
     @property
     def task_incremental(self) -> int | None:
-        """The largest number of tasks, if the network is told them."""
+        """The largest number of tasks, if inputs carry a task id."""
         return self.given.task_incremental
 
     @property
@@ -642,7 +642,7 @@ class IBCL:
                 raise
 
     def _check_autosave(self) -> None:
-        """Refuse before the work, not after it, to save over what somebody else saved."""
+        """Refuse before the work, not after it, to save over what another writer saved."""
         if self.autosave is not None:
             place = store.storage_at(self.autosave)
             store.check_writable(place, self.revisions.get(place.place))

@@ -72,7 +72,7 @@ class Model:
         Turns a user's rows into inputs, and class numbers and scaled values into the user's own;
         None leaves them as they are.
     task_incremental
-        The largest number of tasks, if the network is told them.
+        The largest number of tasks, if inputs carry a task id.
     provenance
         Where it comes from, said when it is saved.
     coverage
@@ -151,7 +151,7 @@ class Model:
             A few rows, where `ibcl.networks` did not build the network, so that nothing else says
             what it takes, such as images or token ids; all but the number of rows stays as here.
         task
-            The task that the file answers for, where the network is told it.
+            The task that the file answers for, where inputs carry a task id.
         overwrite
             False refuses a file that is there already.
         """
@@ -459,7 +459,7 @@ class Model:
         """Return the probability from which on a class is in the set of `predict_set`.
 
         For regression, minus the number of standard deviations that an interval reaches to both
-        sides. Whoever runs the exported model elsewhere makes the same sets with it.
+        sides. With it the same sets can be made wherever the exported model runs.
         """
         return self._calibrated.threshold(alpha, guarantee)
 

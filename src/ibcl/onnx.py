@@ -101,7 +101,7 @@ class _Answering(nn.Module):
 
 
 class ToldTask(nn.Module):
-    """A network that is told the task, as one that answers for a certain task.
+    """A network whose inputs carry a task id, as one that answers for a fixed task.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def onnx_bytes(graph: Graph) -> bytes:
             assert program is not None
             program.model.metadata_props.update(_metadata(graph))
             data: bytes = program.model_proto.SerializeToString()
-        # The exporter passes on whatever somebody's own module raises.
+        # The exporter passes on whatever a user's module raises.
         except Exception as error:
             said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise ValueError(f"This network cannot be written as ONNX: {said}.") from None
@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence what is about the exporter's own parts, which nobody here can do anything about."""
+    """Silence warnings about the exporter's own internals, which callers cannot act on."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir", "onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -28,7 +28,7 @@ named 'no_such_module')
         sys.path.append(folder)
     try:
         import_module(name)
-    # Whatever somebody else's module raises, it is not a fault of ours.
+    # Whatever a user's module raises, it is no fault of this library.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"The plugin {name!r} cannot be imported ({reason})") from error

@@ -333,11 +333,11 @@ def _shares_of(
 
 
 def _check_forgettable(state: State, task: str) -> None:
-    """Refuse to forget a task whose successors the network knows by their ids."""
+    """Refuse to forget a task whose successors have ids that would change."""
     if state.given.task_incremental is not None and task in state.tasks[:-1]:
         raise ValueError(
-            f"Task {task!r} cannot be forgotten: the ids of the tasks after it, which the "
-            "network was told, would change; only the last task can be."
+            f"Task {task!r} cannot be forgotten: the ids of the tasks after it, which "
+            "inputs carry, would change; only the last task can be."
         )
 
 

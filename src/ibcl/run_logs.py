@@ -3,7 +3,7 @@
 ``ibcl bench --log tensorboard:folder`` and ``ibcl rl --log mlflow:address`` tell a `RunLog` every
 figure as it becomes known. Neither package is a dependency; a log is any object with the one method
 of `RunLog`. Where runs are spread over processes a log is pickled, so it opens what it writes to
-when it is first told something.
+at its first figure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 
 class RunLog(Protocol):
-    """Told the figures of runs as they become known."""
+    """Logs the figures of runs as they become known."""
 
     def log(self, run: str, step: int, figures: Mapping[str, float]) -> None:
         """Take the figures of a run at a step, such as the number of a task or an iteration."""

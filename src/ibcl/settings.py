@@ -169,9 +169,8 @@ class Settings:
     )
     task_incremental: int | None = declare(
         None,
-        "The largest number of tasks, if the network is to be told which task an input is from: a "
-        "one-hot task id is appended to x.",
-        left_open="tasks are not told",
+        "The largest number of tasks, where a one-hot task id is to be appended to inputs.",
+        left_open="no task id",
         check=_is_positive_integer,
         expected="at least 1, a whole number",
     )

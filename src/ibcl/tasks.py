@@ -269,14 +269,14 @@ def _collect(source: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Tensor]:
 
 
 def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: int | None) -> Tensor:
-    """Append the one-hot id of a task to x, where the network is told it (size is not None)."""
+    """Append the one-hot id of a task to x, if inputs carry one (size is not None)."""
     if size is None:
         return x
     if x.ndim != 2:
         raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
     if task is None:
         raise ValueError(
-            "This learner's network is told the task of every input: say which task= they are from."
+            "This learner's inputs carry a task id: say with task= which task they are from."
         )
     if task not in tasks:
         raise ValueError(f"Unknown task {task!r}; known tasks are {', '.join(tasks)}.")

@@ -302,5 +302,5 @@ def test_a_module_of_ones_own_is_served_where_its_shape_can_be_told(tmp_path, mo
     with serving(tmp_path / "two", tmp_path / "data", network="own_networks:two") as client:
         body = {"inputs": x[:3].tolist(), "preference": WEIGHTS}
         assert client.post("/v1/predict", json=body).status_code == 200
-    with pytest.raises(ValueError, match=r"^The shape of this network's inputs cannot be told"):
+    with pytest.raises(ValueError, match=r"^The shape of this network's inputs is not known"):
         create_app(Settings(tmp_path / "norm", network="own_networks:norm"))

@@ -1,4 +1,4 @@
-"""The command line: one file a command, listed here, imported when asked for.
+"""The command line: one file per command, listed here, imported when asked for.
 
 To add a command, write a function with a docstring in a file of its own and add its line to
 `COMMANDS`. Import heavy packages inside the function, so that ``ibcl --help`` stays fast.

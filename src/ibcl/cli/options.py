@@ -74,7 +74,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 Log = Annotated[
     str | None,
     typer.Option(
-        help="Also tell figures to 'tensorboard:FOLDER' or 'mlflow:ADDRESS', as they become known.",
+        help="Also log figures to 'tensorboard:FOLDER' or 'mlflow:ADDRESS' as they become known.",
         metavar="NAME",
     ),
 ]

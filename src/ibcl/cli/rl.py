@@ -67,7 +67,7 @@ def benchmark(
         typer.Option(help="Folder for checkpoints, tables and pictures (rl-results/ENVIRONMENT)."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Seeds run at the same time (one a processor).")
+        int | None, typer.Option(min=1, help="Seeds run at the same time (one per processor).")
     ] = None,
     threads: Annotated[
         int, typer.Option(min=1, help="Threads a seed's simulator uses; steps/s are printed.")

@@ -50,14 +50,14 @@ def serve(
         typer.Option(help="Column of their labels.", metavar="COLUMN", show_default=False),
     ] = None,
     rate: Annotated[
-        float, typer.Option(min=0, help="Requests a second of one caller; 0 for no limit.")
+        float, typer.Option(min=0, help="Requests per second from one caller; 0 for no limit.")
     ] = 0.0,
     receive_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds that a request may take to arrive.")
     ] = 30.0,
     drain_seconds: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds for requests under way when told to stop."),
+        typer.Option(min=0.1, help="Seconds for requests under way at shutdown."),
     ] = 10.0,
     largest_request: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""How errors of the library are told to whoever sits at the command line.
+"""How the command line words errors of the library.
 
 The library speaks of its own settings (``regression=True``); here, and nowhere else, they become
 the options of the command that was given (``--regression``).

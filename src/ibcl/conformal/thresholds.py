@@ -290,7 +290,7 @@ def smallest_alpha(
 
 
 def check_guarantee(guarantee: str) -> None:
-    """Refuse a guarantee that nobody gives."""
+    """Refuse an unknown guarantee."""
     if guarantee not in GUARANTEES:
         raise ValueError(f"guarantee must be one of {', '.join(GUARANTEES)}, not {guarantee!r}.")
 

@@ -31,7 +31,7 @@ class Disagreement:
     own: Numbers
     """Of every preference's own model."""
     uniform: Numbers
-    """Of the uniform preference's, whoever asks."""
+    """Of the uniform preference, for every user."""
     retrained: Numbers
     """Of a linear model trained again for every preference on the images of both tasks."""
 

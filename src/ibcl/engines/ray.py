@@ -131,7 +131,7 @@ def connect(address: str = "", processes: int | None = None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address where nobody listens; Ray would try for minutes."""
+    """Refuse an address where nothing listens; Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()

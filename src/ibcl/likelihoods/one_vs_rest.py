@@ -63,5 +63,5 @@ class OneVsRest(Categorical):
         )
 
     def separate(self, y: Tensor, outputs: int) -> Sequence[Separated]:
-        """Split into one Bernoulli a class."""
+        """Split into one Bernoulli per class."""
         return [Separated(Bernoulli(), (y == c).float()) for c in range(outputs)]

@@ -48,7 +48,7 @@ class Borrowed(NamedTuple):
 
 
 def borrows(knowledge: KnowledgeBase) -> bool:
-    """Tell whether the tasks' heads can borrow from each other, in a time that nobody notices."""
+    """Tell whether the tasks' heads can borrow from each other, in negligible time."""
     tasks = len(knowledge.tasks)
     able = knowledge.independent and knowledge.correlated and len(knowledge.priors) == 1
     if not able or not 1 < tasks <= MOST_TASKS:

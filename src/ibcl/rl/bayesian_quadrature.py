@@ -126,7 +126,7 @@ class QuadratureSearch(Search):
     def update(
         self, q: Variational, objective: Objective, sampler: Sampler, rng: np.random.Generator
     ) -> int:
-        """Play one episode a copy and move (μ, log σ) along the gradient's posterior mean."""
+        """Play one episode per copy and move (μ, log σ) along the gradient's posterior mean."""
         if objective.trajectory_kl:
             raise ValueError("BayesianQuadrature knows no trajectory KL; use ClippedSurrogate.")
         settings = self.settings

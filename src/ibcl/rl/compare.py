@@ -39,7 +39,7 @@ class Compared:
 
 
 def score_actor(environment: str, actor: Actor, preferences: int = 200) -> Scores:
-    """Play one episode a preference with an actor; rows are in the order of `even_preferences`.
+    """Play one episode per preference with an actor; rows are in the order of `even_preferences`.
 
     Examples
     --------

@@ -95,7 +95,7 @@ class Environment(ABC):
         return np.stack([self._begin(copy) for copy in range(self.copies)])
 
     def step(self, actions: NDArray[np.floating]) -> Step:
-        """Apply one action a copy; actions are clipped to [−1, 1] by the problems that need it."""
+        """Apply one action per copy; actions are clipped to [−1, 1] where a problem needs it."""
         final, reward, terminated = self._advance(np.asarray(actions, dtype=np.float64))
         self.elapsed += 1
         truncated = (self.elapsed >= self.horizon) & ~terminated

@@ -96,7 +96,7 @@ class Scores(NamedTuple):
 
 
 def play(environment: Environment, act: Callable[[Array], NDArray[np.floating]]) -> Scores:
-    """Undiscounted returns of one episode a copy, of shape (copies, objectives).
+    """Undiscounted returns of one episode per copy, of shape (copies, objectives).
 
     ``act`` gives the actions (copies, a) at observations (copies, o).
     """
@@ -118,5 +118,5 @@ def play(environment: Environment, act: Callable[[Array], NDArray[np.floating]])
 
 
 def episode_returns(environment: Environment, policy: Policy, theta: Floats) -> Scores:
-    """Play one episode a copy by the mean actions of parameters (copies, D)."""
+    """Play one episode per copy by the mean actions of parameters (copies, D)."""
     return play(environment, lambda observation: policy.act(theta, observation))

@@ -1,7 +1,7 @@
 """Run a recipe on several seeds: train, generate policies for many preferences, score them.
 
-Everything is kept in one folder: a checkpoint a task, written after every update, and a result a
-seed. Running the same command again continues where the last one stopped.
+Everything is kept in one folder: a checkpoint per task, written after every update, and a result
+per seed. Running the same command again continues where the last one stopped.
 """
 
 from __future__ import annotations

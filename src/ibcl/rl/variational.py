@@ -55,7 +55,7 @@ class Variational(Carried):
         return np.concatenate([half, -half])
 
     def parameters(self, noise: Floats) -> Floats:
-        """θ = μ + σ ⊙ ε, one row a draw."""
+        """θ = μ + σ ⊙ ε, one row per draw."""
         return self.mean + self.std * noise
 
     def kl_gradient(self, prior: Variational) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-r"""How much an input is one of a task's own, told by that task alone.
+r"""How much an input is one of a task's own, judged by that task alone.
 
 Where nothing may be known of other tasks, a task's density p is compared with a *background* b, a
 wider Gaussian around the same classes, and the input's share is p/(p + b). With φ̂ of

@@ -1,8 +1,8 @@
 """Inputs that are no table: arrays of numbers such as images, and token ids of texts.
 
 A knowledge base on a network of its user's own (`ibcl.networks.with_backbone`, adapters, any torch
-module) has no columns. Its inputs come as nested lists, one entry a row, or as what a tokenizer of
-`transformers` returns. Everything is checked row by row before it meets anybody else's.
+module) has no columns. Its inputs come as nested lists, one entry per row, or as what a tokenizer
+of `transformers` returns. Every row is checked before it shares a batch with other callers'.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ArrayInputs:
                 shape = (leaves[0].in_features,)
         if shape is None:
             raise ValueError(
-                "The shape of this network's inputs cannot be told, so that it is not served: put "
+                "The shape of this network's inputs is not known, so it cannot be served: put "
                 "it behind ibcl.networks.with_backbone(module, example=inputs)."
             )
         return cls(shape)
@@ -146,7 +146,7 @@ class ArrayInputs:
 
 
 def numbers(inputs: Inputs) -> NDArray[np.float32]:
-    """Return nested lists of finite numbers as an array with one entry a row."""
+    """Return nested lists of finite numbers as an array with one entry per row."""
     if isinstance(inputs, TokenIds):
         raise ApiError(409, "This knowledge base reads numbers, not token ids.")
     try:

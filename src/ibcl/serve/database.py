@@ -138,7 +138,7 @@ def utc(moment: datetime) -> datetime:
 
 
 def away() -> ApiError:
-    """Return what callers are told while the database is away."""
+    """Return the error that callers get while the database is away."""
     return ApiError(
         503, "The database does not answer; try again later.", retry_after=_CONNECT_SECONDS
     )

@@ -1,4 +1,4 @@
-"""What a caller is told when something cannot be done."""
+"""API errors: what a caller gets when something cannot be done."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Given(Message):
 
     rows: Rows = Field(default_factory=list)
     inputs: Inputs = Field(default_factory=list)
-    """Nested lists of numbers with one entry a row, or token ids."""
+    """Nested lists of numbers with one entry per row, or token ids."""
 
 
 class Error(Message):
@@ -290,7 +290,7 @@ class NewToken(Message):
 
 
 class Token(Message):
-    """What can be told of a token."""
+    """What may be shown of a token."""
 
     id: str
     user: str | None

@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Metrics:
 
 
 class _Drifts(Collector):
-    """Drift of preferences and of the gate, computed when somebody looks."""
+    """Drift of preferences and of the gate, computed when they are scraped."""
 
     def __init__(self) -> None:
         self._tasks: tuple[str, ...] = ()

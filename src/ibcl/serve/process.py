@@ -19,7 +19,7 @@ from ibcl.serve.tokens import Tokens
 
 
 def run(settings: Settings, host: str, port: int) -> None:
-    """Serve until told to stop."""
+    """Serve until asked to stop."""
     # One row's matrices are faster on one thread, and the web server needs the other ones.
     torch.set_num_threads(1)
     settings = settled(settings, host)

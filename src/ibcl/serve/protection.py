@@ -224,7 +224,7 @@ def _check_this_machine(address: str, headers: Iterable[tuple[bytes, bytes]]) ->
         raise ApiError(403, "Without tokens the service answers callers of this machine only.")
     for header, value in headers:
         if header in _FORWARDED or header.startswith(b"x-forwarded-"):
-            raise ApiError(403, "Without tokens the service answers nobody by way of a proxy.")
+            raise ApiError(403, "Without tokens the service answers no caller behind a proxy.")
         # A web page elsewhere may have made its own name point here.
         if header == b"host" and not ((in_process and value == _ITS_HOST) or _is_own_name(value)):
             raise ApiError(403, "Without tokens the service answers to localhost only.")

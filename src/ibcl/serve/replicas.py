@@ -55,7 +55,7 @@ def check_replicas(settings: Settings, replicas: int) -> None:
 
 
 def run_replicas(settings: Settings, host: str, port: int, replicas: int, address: str) -> None:
-    """Serve with so many replicas until told to stop.
+    """Serve with so many replicas until asked to stop.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def build(settings: Settings) -> FastAPI:
 
 
 class Follower(threading.Thread):
-    """Stays with the version that some replica was told to stay with, until told otherwise."""
+    """Follows the version that some replica was pinned to."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(daemon=True)

@@ -115,7 +115,7 @@ class Served:
         if values.shape[1:] != (len(columns),):
             raise ApiError(
                 409,
-                f"This knowledge base reads {len(columns)} numbers a row, but these inputs have "
+                f"This knowledge base reads {len(columns)} numbers per row, but these inputs have "
                 f"the shape {values.shape}.",
             )
         return [dict(zip(columns, row, strict=True)) for row in values.tolist()]

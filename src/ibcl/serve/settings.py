@@ -16,7 +16,7 @@ LARGEST_PREFERENCE = 2**16
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a service can be told.
+    """The settings of a service.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Settings:
     receive_seconds
         Seconds that a whole request may take to arrive.
     drain_seconds
-        Seconds that requests under way have to finish in once the service is told to stop.
+        Seconds that requests under way have to finish in once the service is asked to stop.
     largest_request
         Rows times tasks of one request at most: what its memory grows with.
     rate

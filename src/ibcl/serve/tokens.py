@@ -21,7 +21,7 @@ _PREFIX = "ibcl"
 
 
 class Caller(NamedTuple):
-    """Whoever makes a request."""
+    """The caller of a request."""
 
     name: str
     """The token's id; the address of a caller without one."""
@@ -39,7 +39,7 @@ class Caller(NamedTuple):
 
 
 class TokenFacts(NamedTuple):
-    """What can be told of a token without giving it away."""
+    """What may be shown of a token without giving it away."""
 
     id: str
     user: str | None
@@ -105,7 +105,7 @@ class Tokens:
         return self._required
 
     def caller(self, token: str) -> Caller | None:
-        """Return whose token this is, None where it is nobody's."""
+        """Return the owner of a token, None where there is none."""
         prefix, _, rest = token.partition("_")
         name, _, secret = rest.partition("_")
         # An unknown name is compared as well, so that it takes as long as a wrong secret.

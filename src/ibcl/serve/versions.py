@@ -40,7 +40,7 @@ _ABANDONED = 600.0
 
 
 class VersionFacts(NamedTuple):
-    """What is told about a version."""
+    """What is reported about a version."""
 
     version: str
     tasks: tuple[str, ...]
@@ -117,7 +117,7 @@ class Versions:
 
     @property
     def pinned(self) -> str | None:
-        """The version the service was told to stay with."""
+        """The version the service is pinned to."""
         return self._pinned
 
     def look(self) -> bool:
@@ -191,7 +191,7 @@ class Versions:
             ]
 
     def activate(self, version: str | None) -> Served:
-        """Answer from this version until told otherwise; None follows the newest again."""
+        """Pin this version; None follows the newest again."""
         with self._lock:
             served = self._newest if version is None else self.get(version)
             self._active = served

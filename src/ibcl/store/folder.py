@@ -376,8 +376,8 @@ def _continued(folder: Storage, revision: str | None, overwrite: bool) -> Manife
             "load it and continue from there, choose another folder, or overwrite it."
         )
     raise ChangedSinceError(
-        f"{folder} holds a knowledge base ({tasks}) that somebody changed since; load it again "
-        "and repeat what was to be saved, choose another folder, or overwrite it."
+        f"{folder} holds a knowledge base ({tasks}) that another writer has changed since; load it "
+        "again and repeat what was to be saved, choose another folder, or overwrite it."
     )
 
 

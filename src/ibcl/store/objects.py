@@ -164,7 +164,7 @@ class ConditionalObjects:
             result = self._obstore.put(self._store, key, data, mode=mode, use_multipart=False)
         except (errors.AlreadyExistsError, errors.PreconditionError, errors.NotFoundError):
             raise ChangedSinceError(
-                f"{self.url}/{key} was changed by somebody else in this moment; load it again and "
+                f"{self.url}/{key} was changed by another writer at this moment; load it again and "
                 "repeat what was to be saved."
             ) from None
         except (errors.NotSupportedError, NotImplementedError):
@@ -248,7 +248,7 @@ class FsspecObjects:
         with _IN_MEMORY:
             if self.version(key) != version:
                 raise ChangedSinceError(
-                    f"{self.url}/{key} was changed by somebody else in this moment; load it again "
+                    f"{self.url}/{key} was changed by another writer at this moment; load it again "
                     "and repeat what was to be saved."
                 )
             self.put(key, data)

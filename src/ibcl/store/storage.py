@@ -286,7 +286,7 @@ class LocalFolder:
 
     def _changed(self, path: Path) -> ChangedSinceError:
         return ChangedSinceError(
-            f"{path} was changed by somebody else in this moment; load it again and repeat what "
+            f"{path} was changed by another writer at this moment; load it again and repeat what "
             "was to be saved."
         )
 
@@ -378,7 +378,7 @@ def _claim(prepared: Path, claim: Path) -> bool:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder of files, as it is or as somebody else changes it in this moment."""
+    """Remove a folder of files, as it is or as another writer changes it at this moment."""
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Which network stands behind a table where nobody says: by the table's size, then by its data.
+"""Which network a table gets by default: by the table's size, then by its data.
 
 Where a table is not too wide, its columns stand beside random features of them, so that a linear
 answer is among those that can be learnt. Where it is, there is room for one of them only, and held

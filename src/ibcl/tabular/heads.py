@@ -1,4 +1,4 @@
-"""The network that stands behind a table, the same for whoever learns from it."""
+"""The network of a table, the same for every front door."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def make_head(
 def table_pooling(
     network: networks.SpecifiedNetwork, inputs: int, outputs: int
 ) -> RoutedEvidence | None:
-    """Return the pooling rule behind a table where nobody names one; None for the usual.
+    """Return a table's default pooling rule; None for the usual one.
 
     Tasks of a table are mostly alike, so that heads borrow from each other. They answer alone, but
     for tables too wide for random features beside the columns: there, densities of the classes

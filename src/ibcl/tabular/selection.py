@@ -1,4 +1,4 @@
-"""Which columns of a table to learn from, where nobody names them."""
+"""Which columns of a table to learn from, where none are named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 
 
 def has_no_name(column: str) -> bool:
-    """Whether a column is called as those are which nobody named, such as a written index.
+    """Whether a column has the name of one without a name, such as a written index.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def has_no_name(column: str) -> bool:
 
 
 def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
-    """Choose the columns to learn from where nobody names them.
+    """Choose the columns to learn from where none are named.
 
     Numbers, truth values, dates and categories are used. Left out are columns without a name (such
     as the index that pandas writes), those without any value, lists, records and durations, and
@@ -71,7 +71,7 @@ def numbers_as_texts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str
 
     Numbers in another notation than that of programs (decimal commas, thousands apart, percent
     signs, currencies), or a few words between numbers, such as "?": such a column is one of
-    categories, and whoever meant numbers is to be told.
+    categories, and a user who meant numbers is warned.
 
     Returns
     -------

@@ -39,7 +39,7 @@ class Factorisation:
         return _ridge(x, residual, self.ridge)
 
     def predict(self, viewer: Numbers, films: Whole) -> Numbers:
-        """Return the ratings expected; a film nobody has seen is an average one."""
+        """Return the ratings expected; an unrated film is an average one."""
         known = np.array([self.films.get(int(film), -1) for film in films])
         found = self.factors[known] @ viewer + self.biases[known]
         expected: Numbers = self.mean + np.where(known >= 0, found, viewer[0])

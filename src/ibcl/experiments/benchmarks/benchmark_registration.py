@@ -1,4 +1,4 @@
-"""What a benchmark declares besides its data: its features, how it is asked and trained."""
+"""What a benchmark declares besides its data: its features, how it is evaluated and trained."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ibcl.experiments.evaluation.protocol import Protocol
 from ibcl.experiments.evaluation.runs import Cell
 
 Variant = tuple[str, Contender, Protocol, int]
-"""A label, who runs, how they are asked, and with how many samples in memory."""
+"""A label, who runs, how they are evaluated, and with how many samples in memory."""
 
 _MEAN_MODELS = Protocol(samples=0, evaluate_after="last")
 _MEMORY, _SMALL = 500, 50

@@ -177,7 +177,7 @@ def _cost(table: pd.DataFrame, benchmark: str) -> Chart:
     return Chart(
         slug(f"cost-{benchmark}"),
         f"{benchmark_title(benchmark)}: what preferences cost",
-        "IBCL trains once, whoever asks; rehearsal trains once for each preference.",
+        "IBCL trains once for all preferences; rehearsal trains once for each preference.",
         panels,
     )
 

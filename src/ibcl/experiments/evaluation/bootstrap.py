@@ -6,9 +6,9 @@ two images more or less can be the whole difference between two methods. So both
 
 1. every test example of a task gets a weight, how often it is drawn when as many are drawn
    with replacement. Runs on the same examples, of whatever seed or method, get the same weights,
-   so that differences between methods are paired. A task's examples are told by their labels: those
-   of a fixed test set are the same for every seed, whatever features they have, and those of
-   examples held out anew are not;
+   so that differences between methods are paired. A task's examples are identified by their
+   labels: those of a fixed test set are the same for every seed, whatever features they have, and
+   those of examples held out anew are not;
 2. the seeds are drawn with replacement.
 
 With V_s the value of seed s under the resampled examples and V̄ their mean, a replicate is

@@ -76,7 +76,7 @@ UNIFORM_BASELINE = "uniform preference"
 
 @dataclass(frozen=True)
 class Protocol:
-    """How contenders are asked.
+    """How contenders are evaluated.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def answers_asked(
 
 
 def _learn_unasked(method: Method, task: str, data: TaskData, seen: int) -> None:
-    """Learn a task after which nobody asks: with the uniform preference, or by keeping its data."""
+    """Learn a task without evaluation: with the uniform preference, or by keeping its data."""
     if isinstance(method, KeepsAllData):
         method.keep(task, data)
     else:

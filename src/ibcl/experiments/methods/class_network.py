@@ -1,4 +1,4 @@
-"""One network over all classes of all tasks, trained once, whoever asks."""
+"""One network over all classes of all tasks, trained once for all preferences."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Method(Protocol):
 
 @runtime_checkable
 class KeepsAllData(Protocol):
-    """A method that starts anew at every task, from all data: it need not train if nobody asks."""
+    """A method that trains anew on all data at every task, and only where it is evaluated."""
 
     def keep(self, task: str, train: TaskData) -> None:
         """Keep a task's data without training."""

@@ -24,7 +24,7 @@ from ibcl.preference import sample_preferences
 TEST = 0.3
 """The share of each task that is tested on."""
 PREFERENCES = 5
-"""Random preferences; besides them one near each vertex is asked, with 0.9 on one task."""
+"""Random preferences; besides them one near each vertex is used, with 0.9 on one task."""
 
 
 @dataclass(frozen=True)

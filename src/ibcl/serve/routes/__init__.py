@@ -44,12 +44,12 @@ def caller_of(request: Request) -> Caller:
 
 
 def check_user(request: Request, user: str) -> None:
-    """Refuse whoever may not ask for a user."""
+    """Refuse callers that may not ask for a user."""
     if not caller_of(request).may_ask_for(user):
         raise ApiError(403, "This token belongs to another user.")
 
 
 def check_administrator(request: Request) -> None:
-    """Refuse whoever is not an administrator."""
+    """Refuse callers that are not administrators."""
     if not caller_of(request).administrator:
         raise ApiError(403, "This needs the token of an administrator.")

@@ -134,7 +134,7 @@ async def infer_of_user(request: Request, user: User, body: Feedback) -> Inferre
 
 @router.post("/v1/infer", responses=errors(409))
 async def infer(request: Request, body: Examples) -> InferredPreference:
-    """Infer a preference from examples of nobody in particular; nothing is stored."""
+    """Infer a preference from examples without a user; nothing is stored."""
     service = service_of(request)
     served = service.versions.active
     rows = served.rows(body)

@@ -30,7 +30,7 @@ async def list_versions(request: Request) -> VersionList:
 
 @router.post("/v1/versions/{version}/activate", responses=errors(404))
 async def activate(request: Request, version: Wanted) -> Ready:
-    """Answer from this version until told otherwise; 'newest' follows new versions again."""
+    """Pin this version; 'newest' follows new versions again."""
     check_administrator(request)
     service = service_of(request)
     wanted = None if version == "newest" else version
