@@ -22,7 +22,7 @@ from ibcl.learning import read
 from ibcl.model import Model
 from ibcl.pooling import split_weights
 from ibcl.preference import InferredPreference, Preference, infer_proportions, preference_matrix
-from ibcl.ram import BYTES_A_TASK, check_memory, rows_at_once
+from ibcl.ram import bytes_per_row, check_memory, rows_at_once
 from ibcl.state import State
 
 
@@ -87,7 +87,7 @@ def predict_many(state: State, x: Any, preferences: Any, task: str | None) -> Te
         f"The answers of {len(matrix):,} preferences to {rows:,} rows",
         "ask for fewer of them at once, as predict_blocks(numbers=...) does",
     )
-    parts = torch.split(features, rows_at_once(_bytes_a_row(state, columns)))
+    parts = torch.split(features, rows_at_once(bytes_per_row(len(state.tasks), columns)))
     if len(parts) <= 1:
         return _decoded(state, state.predictives.answers(features).crossed(matrix))
     result = torch.empty(len(matrix), rows, columns)
@@ -108,17 +108,12 @@ def predict_blocks(
     rows, columns = len(features), state.predictives.columns(features)
     together = len(matrix) if numbers is None else numbers // max(1, rows * columns)
     check_memory(
-        rows * _bytes_a_row(state, columns) + 4 * together * rows * columns,
+        rows * bytes_per_row(len(state.tasks), columns) + 4 * together * rows * columns,
         f"The answers of {len(state.tasks):,} tasks to {rows:,} rows",
         "ask for fewer rows at once",
     )
     blocks = state.predictives.answers(features).blocks(matrix, numbers)
     return (_decoded(state, block) for block in blocks)
-
-
-def _bytes_a_row(state: State, columns: int) -> int:
-    """Bytes that all tasks' densities and answers for one row take, roughly."""
-    return BYTES_A_TASK * len(state.tasks) * (2 * columns + 1)
 
 
 def _decoded(state: State, answers: Tensor) -> Tensor:
@@ -159,7 +154,7 @@ def infer_preference(
     rows, tasks = len(features), len(state.tasks)
     # The densities, and the shares that are inferred from them.
     check_memory(32 * rows * tasks, f"Densities of {rows:,} rows in {tasks:,} tasks", "give fewer")
-    size = rows_at_once(_bytes_a_row(state, state.predictives.columns(features)))
+    size = rows_at_once(bytes_per_row(tasks, state.predictives.columns(features)))
     table = torch.cat(
         [
             state.log_densities(part, None if labels is None else labels[begin : begin + size])

@@ -18,8 +18,10 @@ NetworkSource = nn.Module | str | PathLike[str]
 _CONFIG = "config.json"
 
 
-def base_model(source: NetworkSource) -> nn.Module:
+def base_model(source: NetworkSource | None) -> nn.Module | None:
     """Return a module: itself, of a folder of `transformers`, or what ``"module:function"`` makes.
+
+    None stays None: no network was given.
 
     A folder is read as `save_pretrained` wrote it, from safetensors and nothing else. A function is
     called without arguments; its module is found as Python finds any, the current folder included.
@@ -34,7 +36,7 @@ def base_model(source: NetworkSource) -> nn.Module:
     ValueError: There is no network 'nowhere': give a torch module, a folder that transformers \
 saved, or 'module:function' of Python.
     """
-    if isinstance(source, nn.Module):
+    if source is None or isinstance(source, nn.Module):
         return source
     text = path_text(source)
     if Path(text).is_dir():

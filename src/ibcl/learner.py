@@ -753,7 +753,7 @@ def load(
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
     place = store.storage_at(path)
-    stored = store.load(place, None if network is None else base_model(network), device)
+    stored = store.load(place, base_model(network), device)
     learner = IBCL.from_state(stored.state)
     learner.storage, learner.metadata = stored.storage, dict(stored.metadata)
     learner.revisions[place.place] = stored.revision

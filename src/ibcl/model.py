@@ -26,7 +26,7 @@ from ibcl.networks import FlatNetwork
 from ibcl.onnx import Graph, ToldTask, onnx_bytes
 from ibcl.predictive import Predictive
 from ibcl.preference import Preference
-from ibcl.ram import BYTES_A_TASK, check_memory, rows_at_once
+from ibcl.ram import bytes_per_row, check_memory, rows_at_once
 from ibcl.region import HighestDensityRegion
 from ibcl.routing.top_k import kept_shares
 from ibcl.tasks import append_task_id, as_inputs
@@ -34,8 +34,8 @@ from ibcl.uncertainty import Bounds, Uncertainty
 
 # Models averaged where a caller asks for uncertainty without saying how many.
 DEFAULT_SAMPLES = 64
-# Bytes that a call takes without asking how many there are.
-_SMALL_CALL = 2**20
+# Numbers that a call computes without asking how much memory there is.
+_SMALL_CALL = 2**11
 # Those whose thresholds an exported file tells.
 _USUAL_ALPHAS = (0.01, 0.05, 0.1, 0.2)
 
@@ -300,10 +300,10 @@ class Model:
     def _blocks(self, features: Tensor, models: int = 1) -> Sequence[Tensor]:
         """Split rows so that what so many models answer to a block stays within memory."""
         columns = 1 + self.network.head.output_count(features)
-        a_row = BYTES_A_TASK * self._tasks * (2 * columns + 1) + 32 * models * columns
-        if a_row * len(features) <= _SMALL_CALL:
+        if len(features) * columns * models * self._tasks <= _SMALL_CALL:
             return (features,)
-        return torch.split(features, rows_at_once(a_row))
+        needed = bytes_per_row(self._tasks, columns) + 32 * models * columns
+        return torch.split(features, rows_at_once(needed))
 
     def predict(self, x: Any, samples: int = 0, task: str | None = None) -> Any:
         """Return class labels, or expected values for regression and counts."""
@@ -561,7 +561,7 @@ def load_model(
     device
         Where to compute, such as ``"cuda"``; where the network is, without one.
     """
-    file = store.load_model(path, None if network is None else base_model(network), device)
+    file = store.load_model(path, base_model(network), device)
     coverage = None
     if file.calibration is not None:
         coverage = ServedScores(

@@ -13,9 +13,9 @@ from pathlib import Path
 
 SETTING = "IBCL_MEMORY"
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-BYTES_A_TASK = 128
-"""What a row's densities and answers take in one task, with all that is held on the way, for every
-one of 2·columns + 1 numbers; by measurement (tests/test_memory_of_a_call.py)."""
+# What each number of a row's densities and answers takes, with all that is held on the way; by
+# measurement (tests/test_memory_of_a_call.py).
+_BYTES_PER_NUMBER = 128
 # Of what a call may take, blocks of rows take this part; and at most so many bytes.
 _BLOCK_SHARE, _LARGEST_BLOCK = 4, 2**30
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -46,6 +46,17 @@ def memory_setting() -> int | None:
     if found is None:
         raise ValueError(f"{SETTING} must be a number of bytes or such as 500MB or 2GiB: {text!r}.")
     return int(float(found[1]) * _UNITS[found[2] or ""])
+
+
+def bytes_per_row(tasks: int, columns: int) -> int:
+    """Bytes that all tasks' densities and answers take for one row, roughly.
+
+    Examples
+    --------
+    >>> bytes_per_row(tasks=5, columns=2)
+    3200
+    """
+    return _BYTES_PER_NUMBER * tasks * (2 * columns + 1)
 
 
 def rows_at_once(bytes_a_row: int) -> int:

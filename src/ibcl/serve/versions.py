@@ -79,7 +79,7 @@ class Versions:
         record: Callable[[str, Sequence[str]], None] = lambda *_: None,
         network: str | None = None,
     ) -> None:
-        self._network = None if network is None else base_model(network)
+        self._network = base_model(network)
         self._folder, self._kept, self._limit, self._report = folder, kept, limit, report
         self._record = record
         self._lock = threading.RLock()
