@@ -89,7 +89,7 @@ class DenseVI:
         total_weight: float | None = None,
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
-        """Return the posterior of each prior from features φ in blocks, held or streamed.
+        """Return the posterior of each prior from features φ in blocks.
 
         Parameters
         ----------
@@ -100,12 +100,11 @@ class DenseVI:
 
         Examples
         --------
-        >>> from ibcl.inference.samples import Block, StreamedSamples
+        >>> from ibcl.inference.samples import HeldSamples
         >>> from ibcl.likelihoods import Normal
         >>> from ibcl.networks import linear
         >>> prior = DenseGaussian(torch.zeros(2), torch.eye(2))
-        >>> read = lambda: (Block(torch.ones(1, 1), torch.full((1, 1), 3.0)) for _ in range(2))
-        >>> samples = StreamedSamples(read, size=2, columns=1)
+        >>> samples = HeldSamples(torch.ones(2, 1), torch.full((2, 1), 3.0))
         >>> found = DenseVI().infer_samples(FlatNetwork(linear(1)), Normal(1.0), [prior], samples)
         >>> [round(value, 6) for value in found.posteriors[0].mean.tolist()]
         [1.2, 1.2]

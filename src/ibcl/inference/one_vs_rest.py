@@ -72,7 +72,7 @@ class OneVsRestVI(DenseVI):
         total_weight: float | None = None,
         progress: ProgressCallback | None = None,
     ) -> InferenceResult:
-        """Return the posterior of each prior from features φ in blocks, held or streamed."""
+        """Return the posterior of each prior from features φ in blocks."""
         layer = network.linear_head().layer
         classes = layer.out_features
         separated = _require_separable(likelihood, _first_labels(samples), classes)

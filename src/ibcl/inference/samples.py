@@ -1,7 +1,7 @@
-"""The samples of a task as inference reads them: blocks of features φ, held or streamed.
+"""The samples of a task as inference reads them: blocks of features φ.
 
-Whoever solves for a posterior goes over all samples a few times and keeps only sums, so that a
-task may be larger than the memory: `StreamedSamples` makes its blocks anew at every pass.
+A solver goes over all samples a few times and keeps only sums, so that a class with the members of
+`Samples` may read a task larger than the memory block by block, anew at every pass.
 """
 
 from __future__ import annotations
@@ -80,49 +80,6 @@ class HeldSamples(NamedTuple):
             own = slice(begin, begin + rows)
             weights = None if self.weights is None else self.weights[own]
             yield Block(self.features[own], self.y[own], weights)
-
-
-class StreamedSamples(NamedTuple):
-    """Samples that are read again at every pass, so that only one block of them is in memory.
-
-    Parameters
-    ----------
-    read
-        Gives the blocks from the first to the last, whenever it is called.
-    size, columns
-        How many samples there are in all, and how many features each has.
-
-    Examples
-    --------
-    >>> def read():
-    ...     for begin in (0.0, 1.0):
-    ...         yield Block(torch.full((3, 1), begin), torch.ones(3))
-    >>> samples = StreamedSamples(read, size=6, columns=1)
-    >>> sum(float(block.features.sum()) for block in samples.blocks())
-    3.0
-    """
-
-    read: Callable[[], Iterable[Block]]
-    size: int
-    columns: int
-    device: torch.device = torch.device("cpu")
-
-    def blocks(self) -> Iterator[Block]:
-        """Go over all samples once."""
-        seen = 0
-        for block in self.read():
-            if block.features.shape[1:] != (self.columns,):
-                raise ValueError(
-                    f"A block has features of shape {tuple(block.features.shape)}, but "
-                    f"{self.columns} columns were announced."
-                )
-            seen += len(block.features)
-            yield block
-        if seen != self.size:
-            raise ValueError(
-                f"{self.size} samples were announced, but {seen} were read; give blocks that are "
-                "the same at every pass."
-            )
 
 
 class RelabelledSamples(NamedTuple):
