@@ -280,7 +280,7 @@ def test_arrays_go_to_a_base_without_names_of_columns_too(tmp_path):
         expected = learner.model(WEIGHTS).predict_proba(x[:5])
         assert np.allclose(answer.json()["probabilities"], expected, atol=1e-6)
         wrong = client.post("/v1/predict", json={"inputs": [[1, 2]], "preference": WEIGHTS})
-        assert (wrong.status_code, "4 numbers a row" in wrong.json()["error"]) == (409, True)
+        assert (wrong.status_code, "4 numbers per row" in wrong.json()["error"]) == (409, True)
 
 
 def test_a_module_of_ones_own_is_served_where_its_shape_can_be_told(tmp_path, monkeypatch):
