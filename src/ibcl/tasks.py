@@ -275,9 +275,7 @@ def append_task_id(x: Tensor, task: str | None, tasks: tuple[str, ...], size: in
     if x.ndim != 2:
         raise ValueError("Task ids can only be appended to inputs that are plain vectors.")
     if task is None:
-        raise ValueError(
-            "This learner's inputs carry a task id: say which task= they are from."
-        )
+        raise ValueError("This learner's inputs carry a task id: say which task= they are from.")
     if task not in tasks:
         raise ValueError(f"Unknown task {task!r}; known tasks are {', '.join(tasks)}.")
     position = tasks.index(task)
