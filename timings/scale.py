@@ -57,13 +57,14 @@ FULL = {
     "users": (1_000, 4_000, 16_000, 64_000),
 }
 QUICK = {
-    "rows": (250, 500, 1_000),
-    "columns": (5, 10, 20),
-    "tasks": (2, 3, 4),
-    "classes": (2, 3, 4),
-    "users": (50, 100, 200),
+    "rows": (200, 400),
+    "columns": (5, 10),
+    "tasks": (2, 3),
+    "classes": (2, 3),
+    "users": (50, 100),
 }
-COMPARED = {False: Size(100_000, 50, 5), True: Size(2_000, 10, 2)}
+BASE = {False: Size(), True: Size(rows=200, columns=5)}
+COMPARED = {False: Size(100_000, 50, 5), True: Size(200, 5, 2)}
 
 
 def made_up(size: Size, seed: int = 0) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -170,16 +171,14 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, 1e-9)), 1)[0])
 
 
-def growth(factor: str, sizes: tuple[int, ...]) -> dict[str, object]:
+def growth(factor: str, sizes: tuple[int, ...], base: Size) -> dict[str, object]:
     """Measure one factor at all its sizes, everything else as it is by default."""
-    base = Size()
-    # As many rows per task and class whatever their number, so that one factor varies at a time.
-    scaled = {"tasks": base.rows // base.tasks, "columns": 0, "classes": 0, "users": 0, "rows": 0}
     points = []
     for value in sizes:
         size = base._replace(**{factor: value})
         if factor == "tasks":
-            size = size._replace(rows=value * scaled["tasks"])
+            # As many rows per task whatever their number, so that one factor varies at a time.
+            size = size._replace(rows=value * (base.rows // base.tasks))
         points.append(measure(factor, size))
     held = [max(point.bytes, _NOISE_BYTES) for point in points]
     return {
@@ -222,7 +221,8 @@ def main() -> None:
     torch.set_num_threads(1)
     sizes = QUICK if arguments.quick else FULL
     before = os.getloadavg()[0]
-    grown = [growth(factor, sizes[factor]) for factor in arguments.factors]
+    base = BASE[arguments.quick]
+    grown = [growth(factor, sizes[factor], base) for factor in arguments.factors]
     compared = compare(arguments.quick) if arguments.compare else []
     load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
     if arguments.json:
