@@ -10,6 +10,17 @@ settings.register_profile("ibcl", deadline=None, max_examples=30, derandomize=Tr
 settings.load_profile("ibcl")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores: some tests wait for other processes most of their time."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first, so that nobody waits for one in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     """Test processes run side by side: each keeps to one core."""

@@ -230,7 +230,9 @@ def towns(seed: int, names: list[str], classes: list[str], n: int = 60) -> pd.Da
 def test_what_grew_apart_merges_as_if_learnt_together(classes, more, ours):
     first = towns(0, ["Oslo", "Rome"], classes)
     tasks = {"north": towns(1, ours, classes), "south": towns(2, ["Bonn", "Rome"], more)}
-    begun = ibcl.IBCLClassifier().partial_fit(first[["age", "town"]], first["verdict"], task="a")
+    begun = ibcl.IBCLClassifier(width=8).partial_fit(
+        first[["age", "town"]], first["verdict"], task="a"
+    )
 
     def taught(*names: str) -> ibcl.IBCL:
         learner = ibcl.IBCL.from_state(begun.learner_.state)
@@ -254,7 +256,9 @@ def test_what_grew_apart_merges_as_if_learnt_together(classes, more, ours):
 
 def test_classes_that_grew_apart_are_refused():
     first = towns(0, ["Oslo", "Rome"], ["no", "yes"])
-    begun = ibcl.IBCLClassifier().partial_fit(first[["age", "town"]], first["verdict"], task="a")
+    begun = ibcl.IBCLClassifier(width=8).partial_fit(
+        first[["age", "town"]], first["verdict"], task="a"
+    )
     learners = []
     for name in ("perhaps", "maybe"):
         learner = ibcl.IBCL.from_state(begun.learner_.state)

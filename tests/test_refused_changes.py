@@ -250,6 +250,7 @@ def saved(name: str) -> Iterator[tuple[ibcl.IBCL, Path]]:
 @pytest.mark.parametrize("name", SETTINGS)
 @settings(max_examples=10, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_a_refused_call_changes_nothing(name: str, data: st.DataObject) -> None:
     with saved(name) as (learner, folder):
         call = data.draw(refused(name, folder))

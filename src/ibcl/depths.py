@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor, nn
 
 from ibcl.backbones import FrozenBackbone, with_layers
@@ -141,6 +140,9 @@ def _all_features(
 
 def _loss(x: Numbers, y: Numbers, learnt: Places, kept: Places, classification: bool) -> float:
     """Average −log p(y | x) of held-out rows, or their mean square, of a quick linear head."""
+    # Few learners choose depths, and scikit-learn takes long to import.
+    from sklearn.linear_model import LogisticRegression, Ridge
+
     x = x / (np.sqrt(np.square(x).sum(1).mean()) or 1.0)
     if not classification:
         ridge = Ridge(alpha=1 / _INVERSE_REGULARISATION).fit(x[learnt], y[learnt])

@@ -271,6 +271,7 @@ def test_estimators_come_back_from_their_bytes(estimator):
     assert part.nbytes == len(part.encode())
 
 
+@pytest.mark.slow
 def test_the_same_estimator_has_the_same_bytes_in_any_process(tmp_path):
     program = (
         "import sys, numpy as np\n"

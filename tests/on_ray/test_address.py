@@ -8,6 +8,8 @@ from pieces import square
 
 from ibcl.engines.ray import RayEngine
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_address_without_a_cluster_is_one_sentence() -> None:
     if ray.is_initialized():

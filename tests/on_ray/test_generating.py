@@ -11,6 +11,8 @@ from predicting_data import make, run
 import ibcl
 from ibcl.cli import generating_pieces
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

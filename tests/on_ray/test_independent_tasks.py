@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from ibcl.cli import app
 
+pytestmark = pytest.mark.slow
+
 TASKS = ("north", "east", "south")
 
 

@@ -8,6 +8,8 @@ import pytest
 from predicting_data import make
 from programs import python
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from ibcl.cli import app, predictions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -21,6 +21,8 @@ from ibcl.experiments.evaluation.contenders import contender
 from ibcl.experiments.evaluation.protocol import Protocol
 from ibcl.experiments.evaluation.runs import Cell, read_runs, run_all
 
+pytestmark = pytest.mark.slow
+
 QUICK = Protocol(preferences=2, samples=2, tasks=2)
 # The only columns that differ between two runs of the same cell, on whatever engine.
 MEASURED = ("seconds", "total_seconds")

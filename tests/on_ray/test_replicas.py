@@ -27,6 +27,8 @@ from ibcl.serve import Client, Settings
 from ibcl.serve.replicas import Follower
 from ibcl.serve.service import Service
 
+pytestmark = pytest.mark.slow
+
 WRITERS = 4
 
 

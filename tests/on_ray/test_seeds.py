@@ -14,6 +14,8 @@ from ibcl.rl import BayesianPolicyGradient
 from ibcl.rl.seeds import run
 from ibcl.rl.stages import Recipe, Stage
 
+pytestmark = pytest.mark.slow
+
 ONE_UPDATE = BayesianPolicyGradient(iterations=1)
 TINY = Recipe(
     "mo-halfcheetah",

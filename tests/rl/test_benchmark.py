@@ -44,6 +44,7 @@ def app(monkeypatch):
     return rl
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_counted(app, tmp_path):
     arguments = ["mo-halfcheetah", "--seeds", "2", "--preferences", "4", "--workers", "1"]
     outcome = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
@@ -79,6 +80,7 @@ def test_the_command_writes_what_it_counted(app, tmp_path):
     assert "| middle | (0.5, 0.5) | 1 | 0.0001 | (" in text
 
 
+@pytest.mark.slow
 def test_a_finished_seed_is_not_run_again_and_processes_agree_with_one(tmp_path):
     alone = run(TINY, [3, 4], tmp_path / "alone", preferences=2)
     together = run(TINY, [3, 4], tmp_path / "together", preferences=2, workers=2)

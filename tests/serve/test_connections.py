@@ -14,6 +14,8 @@ from processes import resident, running
 
 from ibcl.serve import Client
 
+pytestmark = pytest.mark.slow
+
 MEBIBYTE = 2**20
 
 

@@ -133,6 +133,7 @@ def test_names_that_are_none(reader, user):
     assert set(answer.json()) == {"error"}
 
 
+@pytest.mark.slow
 def test_the_openapi_document_holds(learnt, tmp_path):
     """Schemathesis sends what the document allows and what it does not, and checks the answers."""
     app = create_app(Settings(learnt, data=tmp_path))

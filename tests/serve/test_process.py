@@ -17,6 +17,8 @@ import ibcl
 from ibcl.cli import app
 from ibcl.serve import Client, ServiceError, Settings, create_app
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_was_acknowledged_survives_a_kill(base, tmp_path):
     database = ("--database", str(tmp_path / "users.sqlite"))

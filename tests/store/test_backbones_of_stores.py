@@ -130,6 +130,7 @@ def test_images_come_back_in_their_shape(tmp_path):
     assert torch.equal(again.model([0.5, 0.5]).predict_proba(x), expected)
 
 
+@pytest.mark.slow
 def test_a_base_is_found_by_where_it_is(learner, tmp_path):
     learner.save(tmp_path / "kb")
     bert().save_pretrained(tmp_path / "bert")

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from learners import load
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("killed_writer.py")
 
 

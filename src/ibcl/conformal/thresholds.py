@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom
+from scipy.special import bdtr
 
 Array = NDArray[np.float64]
 Guarantee = Literal["mixture", "task", "uniform"]
@@ -309,7 +309,8 @@ def _chosen_correction(counts: NDArray[np.int64], preference: Array, alpha: floa
 
 def _allowed_misses(count: int, alpha: float, delta: float) -> int:
     """Return the largest m with P(Binomial(count, α) ≤ m) ≤ δ, or −1."""
-    below = binom.cdf(np.arange(count), count, alpha) <= delta
+    # As scipy.stats has it, which takes as long to import as all of this library.
+    below = bdtr(np.arange(count), count, alpha) <= delta
     return int(below.sum()) - 1
 
 

@@ -34,6 +34,7 @@ def made_up(right, method="a", seed=0, label="", metric="accuracy", labels=None)
 
 
 @pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say(shared):
     """Five seeds with an effect of their own, on one test set or on five."""
     rng = np.random.default_rng(0)

@@ -70,6 +70,7 @@ def registered():
 
 
 @pytest.mark.usefixtures("registered")
+@pytest.mark.slow
 def test_a_new_method_and_benchmark_go_through_bench_tune_and_report(tmp_path):
     runner = CliRunner()
     folder = str(tmp_path / "runs")

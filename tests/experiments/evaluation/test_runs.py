@@ -108,6 +108,7 @@ def test_code_version_covers_what_a_method_is_made_from_and_nothing_else(tmp_pat
     assert version("ibcl.a") != before
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path):
     wanted = cells(seeds=(0, 1), names=("ibcl_evidence",))
     list(run_all(wanted, tmp_path / "one"))
@@ -128,6 +129,7 @@ def test_cells_of_a_comparison_have_names_of_their_own():
     assert len({cell.file for cell in ablations}) == len(ablations)
 
 
+@pytest.mark.slow
 def test_report_shows_everything(tmp_path):
     quick = [
         Cell(
@@ -160,6 +162,7 @@ def test_report_shows_everything(tmp_path):
     assert (again.parent / "tables.md").read_text() == (page.parent / "tables.md").read_text()
 
 
+@pytest.mark.slow
 def test_bench_and_report_commands(tmp_path):
     runner = CliRunner()
     folder = str(tmp_path / "runs")

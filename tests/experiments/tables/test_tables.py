@@ -104,6 +104,7 @@ def test_where_tasks_disagree_a_preference_pays():
 
 
 @pytest.mark.usefixtures("one_table")
+@pytest.mark.slow
 def test_the_command_writes_a_page_and_does_nothing_twice(tmp_path):
     command = ["bench", "tables", "--seeds", "2", "--processes", "1", "--output", str(tmp_path)]
     done = CliRunner().invoke(app, command)
