@@ -20,6 +20,7 @@ from ibcl.depths import choose_depths
 from ibcl.encoding import CategoryReader, Encoder
 from ibcl.experts import (
     Auto,
+    Expert,
     ExpertPart,
     columns_read,
     folded,
@@ -312,8 +313,13 @@ def fit_expert(
             return {}
     seed = int(state.settings.seed)
     if expert.reads_inputs:
+        share = expert.share
+        if share is None:
+            share = _share_of(expert, state, priors, data, task, classes, noise)
+        if share < _SMALLEST_SHARE:
+            return {}
         fitted = expert.fit_on(state.network, data, classes, seed)
-        return {ExpertPart.kind: ExpertPart(fitted, None)}
+        return {ExpertPart.kind: ExpertPart(fitted, None, share)}
     columns = columns_read(state.network, data.x)
     rows = data._replace(x=data.x.flatten(1)[:, :columns])
     if isinstance(expert, Auto):
@@ -366,6 +372,33 @@ def _beside(
         return {}
     fitted = auto.boosted(rows, classes, seed, trial.trees)
     return {ExpertPart.kind: ExpertPart(fitted, columns, share, groups)}
+
+
+# Of a task's rows: those that say how much of the answer is an expert's.
+_HELD_OUT = 0.25
+# Of an expert, where no rows can say it: the mean before any are seen.
+_SHARE_BEFORE = 0.25
+
+
+def _share_of(
+    expert: Expert,
+    state: State,
+    priors: Sequence[Gaussian],
+    data: TaskData,
+    task: str,
+    classes: int | None,
+    noise: float | None,
+) -> float:
+    """Return how much of a task's answer is its expert's, from rows that neither learnt."""
+    seed = int(state.settings.seed)
+    learnt, kept = (_part(data, part) for part in held_out(data.size, _HELD_OUT, abs(seed) % 2**32))
+    if classes is not None and len(torch.unique(learnt.y)) < 2:
+        return _SHARE_BEFORE
+    trial = expert.fit_on(state.network, learnt, classes, seed).on(state.network)
+    head = _head_answers(state, priors, learnt, task, noise, kept.x)
+    share = posterior_share(state.likelihood_of_noise(noise), trial.answers(kept.x), head, kept)
+    log.info("share of the %s in %s: %.2f", expert.name, task, share)
+    return share
 
 
 def _part(data: TaskData, rows: Any) -> TaskData:

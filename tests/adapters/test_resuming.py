@@ -23,7 +23,7 @@ LAYERS = ["encoder.layer.0", "encoder.layer.1"]
 
 
 def upper(**settings: object) -> ibcl.adapters.LoRA:
-    return ibcl.adapters.LoRA(2, UPPER, epochs=2, learning_rate=1e-2, **settings)
+    return ibcl.adapters.LoRA(2, UPPER, epochs=2, learning_rate=1e-2, share=1.0, **settings)
 
 
 @pytest.fixture(scope="module", params=[(), LAYERS], ids=["output", "depths"])

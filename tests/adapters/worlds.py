@@ -58,7 +58,8 @@ def task(number: int, rows: int = 60, seed: int = 0) -> tuple[np.ndarray, np.nda
 
 
 def taught(network: nn.Module | None = None, **settings: object) -> ibcl.IBCL:
-    settings = {"expert": ibcl.adapters.LoRA(rank=2, epochs=2, learning_rate=1e-2), **settings}
+    expert = ibcl.adapters.LoRA(rank=2, epochs=2, learning_rate=1e-2, share=1.0)
+    settings = {"expert": expert, **settings}
     learner = ibcl.IBCL(base() if network is None else network, **settings)
     for number, name in enumerate(NAMES):
         learner.learn(*task(number), task=name)

@@ -41,7 +41,7 @@ def test_a_contender_answers_every_row_with_probabilities(scene, title):
 
 
 def test_at_a_vertex_soup_and_routing_are_the_same_adapter(scene):
-    routed = CONTENDERS["routed adapters"](scene).probabilities
+    routed = CONTENDERS["routed adapters, no heads beside them"](scene).probabilities
     soup = CONTENDERS["soup"](scene).probabilities
     assert np.allclose(routed[0], soup[0], atol=1e-5)
 

@@ -39,6 +39,10 @@ class Slopes(Expert):
     """Experts that are costly to run."""
 
     name = "slope"
+    reads_inputs = True
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.share = share
 
     def fit(self, data, classes, seed):
         """Take the average of the labels."""
@@ -60,17 +64,21 @@ class Slopes(Expert):
         return Slope(float(data))
 
 
-def learnt(tolerance: float) -> ibcl.IBCL:
+def data() -> list[tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(0)
+    inputs = [random.normal(size=(100, 2)) + place for place in PLACES]
+    return [(x, x[:, 1] > place) for x, place in zip(inputs, PLACES, strict=True)]
+
+
+def learnt(tolerance: float, share: float = 1.0) -> ibcl.IBCL:
     learner = ibcl.IBCL(
         ibcl.networks.linear(2),
         pooling=RoutedEvidence(tolerance=tolerance),
-        expert=Slopes(),
+        expert=Slopes(share),
         calibration=0.3,
     )
-    random = np.random.default_rng(0)
-    for place in PLACES:
-        x = random.normal(size=(100, 2)) + place
-        learner.learn(x, x[:, 1] > place, task=f"at {place:g}")
+    for place, (x, y) in zip(PLACES, data(), strict=True):
+        learner.learn(x, y, task=f"at {place:g}")
     return learner
 
 
@@ -122,6 +130,26 @@ def test_answers_are_the_full_sums_within_the_tolerance_at_every_door(tolerance,
     each = torch.tensor([PREFERENCES[number % 4] for number in range(len(rows))])
     paired = some.state.predictives.answers(some.state.features(rows)).paired(each.double())
     assert np.allclose(paired, crossed[np.arange(len(rows)) % 4, np.arange(len(rows))], atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_a_task_whose_expert_is_not_run_answers_with_its_head(share, rows):
+    """The difference to the full sum is Σ r_k λ_k (expert − head) over those, written out here."""
+    some, full = learnt(0.3, share), learnt(0.0, share)
+    heads = ibcl.IBCL(ibcl.networks.linear(2), calibration=0.3, pooling=RoutedEvidence())
+    for task, (x, y) in zip(some.tasks, data(), strict=True):
+        heads.learn(x, y, task=task)
+    model, exact = some.model([0.25] * 4), full.model([0.25] * 4)
+    shares = model.routing(rows)
+    each = np.stack([heads.model(row).predict_proba(rows) for row in np.eye(4)], 1)
+    experts = np.stack([fit.answers(torch.as_tensor(rows)).numpy() for fit in runs(some)], 1)
+    smallest = np.argsort(shares, 1)
+    left = np.zeros_like(shares, dtype=bool)
+    np.put_along_axis(left, smallest, np.cumsum(np.sort(shares, 1), 1) <= 0.3, 1)
+    difference = (np.where(left, shares, 0)[:, :, None] * share * (each - experts)).sum(1)
+    found = model.predict_proba(rows) - exact.predict_proba(rows)
+    assert np.allclose(found, difference, atol=1e-6)
+    assert np.abs(found).max() <= 0.3 * share
 
 
 def test_only_experts_that_matter_are_run_each_once_on_all_its_rows(rows):

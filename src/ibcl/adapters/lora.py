@@ -37,6 +37,10 @@ class LoRA(Expert):
         once, for gate and adapters alike.
     alpha
         The scale of the change; twice the rank where None.
+    share
+        λ of a task's answer λ adapter + (1 − λ) evidence head, above 0 and at most 1; 1 is the
+        adapter alone. Where None, a quarter of the task's rows says it, which an adapter and a head
+        learnt from the others have not seen (`ibcl.experts.share`); both then learn all rows.
 
     Examples
     --------
@@ -50,6 +54,7 @@ class LoRA(Expert):
     epochs: int = 3
     learning_rate: float = 1e-3
     batch_size: int = 32
+    share: float | None = None
 
     name: ClassVar[str] = "lora"
     reads_inputs: ClassVar[bool] = True
@@ -65,6 +70,8 @@ class LoRA(Expert):
         for name, value in (("learning_rate", self.learning_rate), ("alpha", self.alpha)):
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive, not {value!r}.")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, not {self.share!r}.")
 
     def network(self, module: nn.Module) -> nn.Module:
         """Return the network with which to learn: heads on the frozen base, inputs carried along.

@@ -47,6 +47,8 @@ class Expert(ABC):
     """Its key in `EXPERTS`."""
     reads_inputs: ClassVar[bool] = False
     """Whether it reads all of φ, with the inputs that the network carries along in it."""
+    share: float | None = 1.0
+    """How much of a task's answer is its, and not the head's; None leaves it to held-out rows."""
 
     def network(self, module: nn.Module) -> nn.Module:
         """Return the network to learn with where a user gave this one; the same by default."""

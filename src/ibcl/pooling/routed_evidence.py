@@ -101,8 +101,8 @@ class RoutedEvidence(PoolingRule):
         ε between 0 and 1, the share of a task's inputs that may look like any task's: preferences
         that differ by δ differ in their answers by at most δ K/ε.
     tolerance
-        τ: experts that are costly to run are left out of a row's answer where their shares sum to
-        at most τ (`ibcl.routing.top_k`).
+        τ: of the tasks whose experts are costly to run, those whose shares in a row's answer sum to
+        at most τ answer with their heads alone (`ibcl.routing.top_k`).
     memory
         What is kept of a task: ``"compact"``, low ranks in eight bits; ``"exact"``, whole
         covariances; or a number of bytes per task, for the largest ranks that fit. With

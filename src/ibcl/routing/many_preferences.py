@@ -48,8 +48,7 @@ class RoutedAnswers(Answers):
     ) -> None:
         super().__init__(features, columns)
         self._task_heads, self._heads, self._vertices = task_heads, heads, vertices
-        self._found: Tensor | None = None
-        self._run: Tensor | None = None
+        self._known: tuple[Tensor, Tensor] | None = None
 
     @cached_property
     def _joint(self) -> Tensor:
@@ -63,22 +62,28 @@ class RoutedAnswers(Answers):
     @cached_property
     def of_tasks(self) -> Tensor:
         """p_k(y | φ) of every task, of shape (tasks, rows, columns)."""
-        return self._where_shared(torch.ones_like(self.densities))
+        return self._where_run(torch.ones_like(self.densities, dtype=torch.bool))
 
-    def _where_shared(self, shares: Tensor) -> Tensor:
-        """p_k(y | φ) where these shares, of shape (rows, tasks), are not zero; kept for later."""
-        if self._found is None or self._run is None:
-            self._found, self._run = self._of(self._heads, slice(None), shares), shares > 0
-        elif bool((missing := (shares > 0) & ~self._run).any()):
-            fresh = self._of(self._heads, slice(None), missing.to(shares))
-            self._found = torch.where(missing.T[:, :, None], fresh, self._found)
-            self._run = self._run | missing
-        return self._found
+    @cached_property
+    def _without_costly(self) -> Tensor:
+        """What tasks answer whose costly experts are not run, of shape (tasks, rows, columns)."""
+        none = torch.zeros_like(self.densities, dtype=torch.bool)
+        return self._of(self._heads, slice(None), none)
 
-    def _of(self, thetas: Tensor, rows: slice | Tensor, shares: Tensor | None = None) -> Tensor:
+    def _where_run(self, run: Tensor) -> Tensor:
+        """p_k(y | φ) where experts are run, of shape (rows, tasks), or were before; kept."""
+        if self._known is None:
+            self._known = self._of(self._heads, slice(None), run), run
+        found, before = self._known
+        if bool((missing := run & ~before).any()):
+            fresh = self._of(self._heads, slice(None), missing)
+            self._known = torch.where(missing.T[:, :, None], fresh, found), before | missing
+        return self._known[0]
+
+    def _of(self, thetas: Tensor, rows: slice | Tensor, run: Tensor | None = None) -> Tensor:
         tasks = torch.arange(len(thetas), device=thetas.device)
         features, joint = self.features[rows], self._joint[rows]
-        return self._task_heads.answers(thetas, features, joint, tasks, shares)
+        return self._task_heads.answers(thetas, features, joint, tasks, run)
 
     @cached_property
     def _at_vertices(self) -> Tensor:
@@ -128,17 +133,25 @@ class RoutedAnswers(Answers):
 
     def _crossed_where_shared(self, users: Tensor) -> Tensor:
         """Σ_k r_k p_k of one preference after another."""
-        wanted = torch.zeros_like(self.densities)
+        wanted = torch.zeros_like(self.densities, dtype=torch.bool)
         for user in users:
-            wanted = torch.maximum(wanted, self._shares(user))
-        answers = self._where_shared(wanted)
-        empty = torch.empty(0, self.rows, self.columns, device=self.features.device)
-        found = [mixed(self._shares(user), answers).float()[None] for user in users]
-        return torch.cat([empty, *found])
+            wanted |= self._runs(user)
+        answers = self._where_run(wanted)
+        found = torch.empty(len(users), self.rows, self.columns, device=self.features.device)
+        for number, user in enumerate(users):
+            run = self._runs(user).T[:, :, None]
+            own = torch.where(run, answers, self._without_costly)
+            found[number] = mixed(self._shares(user), own).float()
+        return found
 
     def _shares(self, weights: Tensor) -> Tensor:
-        """Shares under one preference, or one per row, that are answered with: (rows, tasks)."""
+        """Shares under one preference, or one per row: (rows, tasks)."""
         return self._task_heads.shares(self.densities, weights)
+
+    def _runs(self, weights: Tensor) -> Tensor:
+        """Which tasks' experts are run under one preference: (rows, tasks)."""
+        run = self._task_heads.runs(self._shares(weights))
+        return torch.ones_like(self.densities, dtype=torch.bool) if run is None else run
 
     def _mend(self, users: Tensor, shares: Tensor, answer: Tensor) -> None:
         """Answer again, with a softmax, where a user's tasks are all far from a row's own."""
@@ -151,9 +164,11 @@ class RoutedAnswers(Answers):
         """Σ_k r_k(φ, w) p_k(y | φ), with each row's own w."""
         weights = preferences.to(self.features.device)
         shares, found, begin = self._shares(weights), [], 0
+        run = self._task_heads.runs(shares)
         for part in row_blocks(self.features, len(self._heads), self.columns):
             rows = slice(begin, begin + len(part))
-            found.append(mixed(shares[rows], self._of(self._heads, rows, shares[rows]).double()))
+            own = self._of(self._heads, rows, None if run is None else run[rows])
+            found.append(mixed(shares[rows], own.double()))
             begin += len(part)
         result = torch.cat(found)
         alone = torch.nonzero((weights > 0).sum(1) == 1).flatten()

@@ -23,7 +23,7 @@ from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.predictive import CredalSet, Members, Predictive, head_outputs
 from ibcl.routing.gate import TaskGate
-from ibcl.routing.top_k import kept_shares
+from ibcl.routing.top_k import are_run
 from ibcl.uncertainty import Uncertainty, entropy
 
 # Numbers that all tasks' outputs for a block of rows may take.
@@ -85,7 +85,7 @@ class TaskHeads:
             return self.gate.joint(self.read(features))
 
     def shares(self, densities: Tensor, weights: Tensor) -> Tensor:
-        """r_k(φ, w) that are answered with, shape (n, tasks).
+        """r_k(φ, w), shape (n, tasks).
 
         Parameters
         ----------
@@ -94,12 +94,15 @@ class TaskHeads:
         weights
             One preference, or one per row.
         """
-        shares = torch.softmax(densities + weights.to(densities).log(), 1)
+        return torch.softmax(densities + weights.to(densities).log(), 1)
+
+    def runs(self, shares: Tensor) -> Tensor | None:
+        """Which tasks' experts answer a row with these shares, shape (n, tasks); None for all."""
         if not self.costly:
-            return shares
+            return None
         costly = torch.zeros(shares.shape[1], dtype=torch.bool, device=shares.device)
         costly[[task for task, expert in self.experts.items() if expert.costly]] = True
-        return kept_shares(shares, costly, self.tolerance or 0.0)
+        return are_run(shares, costly, self.tolerance or 0.0)
 
     @property
     def costly(self) -> bool:
@@ -112,7 +115,7 @@ class TaskHeads:
         features: Tensor,
         joint: Tensor,
         tasks: Tensor,
-        shares: Tensor | None = None,
+        run: Tensor | None = None,
     ) -> Tensor:
         """Return p_k(y | φ) of these tasks, whose parameters are rows: (tasks, n, columns).
 
@@ -120,9 +123,8 @@ class TaskHeads:
         ----------
         joint
             J of the same rows.
-        shares
-            Shape (n, all tasks): costly experts are not run where theirs is zero, and what stands
-            there in the result is not to be used.
+        run
+            Shape (n, all tasks): elsewhere costly experts are not run, and the task's head answers.
         """
         means = self.likelihood.mean(head_outputs(self.head, thetas, features))
         if self.likelihood.classification:
@@ -132,8 +134,8 @@ class TaskHeads:
         for task in sorted({*tasks.cpu().tolist()} & self.experts.keys()):
             expert, places = self.experts[task], torch.nonzero(tasks == task)
             rows = torch.arange(len(features), device=features.device)
-            if shares is not None and self.costly and expert.costly:
-                rows = torch.nonzero(shares[:, task] > 0).flatten()
+            if run is not None and expert.costly:
+                rows = torch.nonzero(run[:, task]).flatten()
             if len(rows):
                 answers = in_range(self.likelihood, expert.answers(features[rows]).to(means))
                 means[places, rows] = beside(means[places, rows], answers, expert.share)
@@ -216,7 +218,8 @@ class RoutedNetworks(Predictive):
         known, active = self.task_heads, self.active.to(features.device)
         joint = known.joint(features)
         shares = known.shares(self.gate.of_joint(joint), self.weights)
-        answers = (known.answers(each, features, joint, active, shares) for each in models)
+        run = known.runs(shares)
+        answers = (known.answers(each, features, joint, active, run) for each in models)
         return shares[:, active], answers
 
     def _refuse_experts(self, what: str) -> None:

@@ -1,13 +1,16 @@
 r"""Top-k routing: of costly experts only those are run that matter for a row.
 
-The costly experts with a row's smallest shares are left out as long as those shares sum to at most
-τ; the others' are scaled to sum to 1:
+The costly experts of the tasks with a row's smallest shares are not run as long as those shares sum
+to at most τ; these tasks answer with their heads h_k alone. With p_k = λ_k e_k + (1 − λ_k) h_k,
 
-    p̃(y | φ, w) = Σ_{k kept} r_k p_k / (1 − δ),     δ = Σ_{k left out} r_k ≤ τ.
+    p̃(y | φ, w) = Σ_{k run} r_k p_k + Σ_{k not run} r_k h_k,
+    |p − p̃| = |Σ_{k not run} r_k λ_k (e_k − h_k)| ≤ τ max_k λ_k:
 
-With q the mixture of those left out, p = (1 − δ) p̃ + δ q, so that |p − p̃| = δ |q − p̃|: a
-probability differs by at most τ from the full sum's, and an expected value by τ times the range of
-the tasks' answers. Which experts are kept depends on the row and the preference alone.
+a probability differs by at most τ from the full sum's, and an expected value by τ times the
+largest distance between an expert's answer and its head's. Which experts are run depends on the row
+and the preference alone.
+
+A server of adapters has no heads: it is given the shares of those kept, scaled to sum to 1.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import torch
 from torch import Tensor
 
 
-def kept_shares(shares: Tensor, costly: Tensor, tolerance: float) -> Tensor:
-    """Return shares without those of costly experts that are left out, scaled to sum to 1.
+def are_run(shares: Tensor, costly: Tensor, tolerance: float) -> Tensor:
+    """Return which tasks' experts are run for a row, shape (n, tasks): all that are not costly.
 
     Parameters
     ----------
@@ -31,13 +34,29 @@ def kept_shares(shares: Tensor, costly: Tensor, tolerance: float) -> Tensor:
     Examples
     --------
     >>> shares = torch.tensor([[0.9, 0.08, 0.02], [0.5, 0.3, 0.2]])
+    >>> are_run(shares, torch.tensor([True, True, True]), 0.1)
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
+    ordered, order = shares.masked_fill(~costly, torch.inf).sort(1)
+    left_out = torch.zeros_like(shares, dtype=torch.bool)
+    return ~left_out.scatter_(1, order, ordered.cumsum(1) <= tolerance)
+
+
+def kept_shares(shares: Tensor, costly: Tensor, tolerance: float) -> Tensor:
+    """Return shares without those of costly experts that are not run, scaled to sum to 1.
+
+    Parameters
+    ----------
+    shares, costly, tolerance
+        As in `are_run`.
+
+    Examples
+    --------
+    >>> shares = torch.tensor([[0.9, 0.08, 0.02], [0.5, 0.3, 0.2]])
     >>> kept_shares(shares, torch.tensor([True, True, True]), 0.1)
     tensor([[1.0000, 0.0000, 0.0000],
             [0.5000, 0.3000, 0.2000]])
     """
-    sizes = shares.masked_fill(~costly, torch.inf)
-    ordered, order = sizes.sort(1)
-    left_out = torch.zeros_like(shares, dtype=torch.bool)
-    left_out.scatter_(1, order, ordered.cumsum(1) <= tolerance)
-    kept = shares.masked_fill(left_out, 0.0)
+    kept = shares.masked_fill(~are_run(shares, costly, tolerance), 0.0)
     return kept / kept.sum(1, keepdim=True)
