@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -69,14 +69,15 @@ SETTINGS = {
 TASKS = ("north", "south")
 
 
-def learnt(setting: Setting) -> ibcl.IBCL:
-    learner = setting.make()
+@cache
+def learnt(name: str, *more: str) -> ibcl.IBCL:
+    """A learner of the tasks and of these, made once; nobody may change it."""
+    learner = SETTINGS[name].make()
     for seed, task in enumerate(TASKS):
-        learner.learn(*setting.rows(seed), task=task)
+        learner.learn(*SETTINGS[name].rows(seed), task=task)
+    for task in more:
+        learner.learn(*SETTINGS[name].rows(9), task=task)
     return learner
-
-
-LEARNT = {name: learnt(setting) for name, setting in SETTINGS.items()}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -206,7 +207,7 @@ def refused(draw: st.DrawFn, name: str, folder: Path) -> Refused:
             Refused("calibrate", (last, *fresh), during=full_disk),
         ],
         "adopt": [
-            Refused("adopt", (LEARNT[name],)),
+            Refused("adopt", (learnt(name),)),
             Refused("adopt", (draw(st.sampled_from([None, "north", 3])),)),
             Refused("adopt", (ibcl.IBCL(ibcl.networks.linear(5)),)),
         ],
@@ -217,7 +218,7 @@ def refused(draw: st.DrawFn, name: str, folder: Path) -> Refused:
             Refused("save", (folder / "new.ibcl",), during=full_disk),
         ],
         "merge": [
-            Refused("merge", (LEARNT[name],)),
+            Refused("merge", (learnt(name),)),
             Refused("merge", (draw(st.sampled_from([None, "north"])),)),
             Refused("merge", (setting.make(), "roughly")),
         ],
@@ -237,7 +238,7 @@ def saved(name: str) -> Iterator[tuple[ibcl.IBCL, Path]]:
     """A learner that saves itself, beside a folder of somebody else's and one of another base."""
     with TemporaryDirectory() as place:
         folder = Path(place)
-        learner = ibcl.IBCL.from_state(LEARNT[name].state)
+        learner = ibcl.IBCL.from_state(learnt(name).state)
         learner.metadata = {"made": ["by", {"hand": 1}]}
         learner.save(folder / "learner.ibcl")
         learner.autosave = folder / "learner.ibcl"
@@ -268,8 +269,7 @@ def test_a_refused_call_changes_nothing(name: str, data: st.DataObject) -> None:
         assert after.files == before.files
         # It goes on as if nothing had been tried, and so does whoever opens what it saved.
         x, y = SETTINGS[name].rows(9)
-        untouched = ibcl.IBCL.from_state(LEARNT[name].state)
-        untouched.learn(x, y, task="west")
+        untouched = learnt(name, "west")
         learner.learn(x, y, task="west")
         opened = ibcl.load(folder / "learner.ibcl")
         rows, _ = SETTINGS[name].rows(0)

@@ -9,6 +9,7 @@ from ibcl import DiagonalGaussian, HighestDensityRegion, Mixture
 from ibcl import region as region_module
 from theorems import assert_region_coverage, random_gaussian
 
+COUNT = 150
 ALPHAS = [0.01, 0.1, 0.25, 0.5]
 
 
@@ -148,7 +149,7 @@ def test_of_simulated_linear_gaussian_tasks_the_region_holds_the_truth_as_often_
     rng = np.random.default_rng(0)
     prior = ibcl.DiagonalGaussian(torch.zeros(3).double(), torch.ones(3).double())
     levels = []
-    for _ in range(300):
+    for _ in range(COUNT):
         theta = rng.normal(size=3)
         learner = ibcl.IBCL(
             ibcl.networks.linear(2),
@@ -168,4 +169,4 @@ def test_of_simulated_linear_gaussian_tasks_the_region_holds_the_truth_as_often_
     assert kstest(chi2.cdf(levels, 3), "uniform").pvalue > 0.01
     for alpha in (0.1, 0.5):
         held = np.mean(np.array(levels) <= chi2.ppf(1 - alpha, 3))
-        assert abs(held - (1 - alpha)) < 3 * np.sqrt(alpha * (1 - alpha) / 300)
+        assert abs(held - (1 - alpha)) < 3 * np.sqrt(alpha * (1 - alpha) / COUNT)

@@ -38,7 +38,7 @@ APART: dict[str, tuple[str, ...]] = {
     "timings/many_tasks.py": ("--tasks", "9", "--learnt", "3"),
     "timings/on_ray.py": ("scoring", "a_million_users"),
     "timings/scale.py": ("--quick",),
-    "timings/service_load.py": ("--clients", "4", "--seconds", "4", "--turns", "1"),
+    "timings/service_load.py": ("--clients", "2", "--seconds", "2", "--turns", "1"),
 }
 ELSEWHERE = {
     "docs/result_tables.py": "tests/examples/test_result_tables.py",

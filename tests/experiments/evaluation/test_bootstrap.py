@@ -39,7 +39,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(shared):
     """Five seeds with an effect of their own, on one test set or on five."""
     rng = np.random.default_rng(0)
     held, size, seeds = [], 80, 5
-    for trial in range(150):
+    for trial in range(100):
         difficulty = rng.normal(size=size)
         parts = []
         for seed in range(seeds):
@@ -49,7 +49,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(shared):
             drawn_for = [trial, 0 if shared else seed]
             labels = np.random.default_rng(drawn_for).integers(0, 2, size)
             parts.append(made_up(right, seed=seed, labels=labels))
-        found = bootstrap.intervals(pd.concat(parts), number=300).iloc[0]
+        found = bootstrap.intervals(pd.concat(parts), number=200).iloc[0]
         truth = 0.7554  # P(Z √(1 + 0.09 + 0.25) > −0.8)
         held.append(found["low"] <= truth <= found["high"])
     assert 0.88 <= np.mean(held) <= 0.99
