@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from programs import SETTINGS
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    os.environ |= SETTINGS
     # Workers find the tests' own modules as this process does.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ray.init(

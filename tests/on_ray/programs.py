@@ -7,13 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    # Nobody looks at figures of a cluster of tests, which cost its processes time.
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+}
+
 
 def python(*arguments: object) -> subprocess.Popen[str]:
     here = Path(__file__).parent
-    environment = os.environ | {
+    environment = {
+        **os.environ,
+        **SETTINGS,
         "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)]),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",
     }
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
