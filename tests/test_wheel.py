@@ -77,7 +77,15 @@ print(sorted(
 ))
 """
     shown = run(unpacked, "-c", program)
-    for name in ("page.html", "page.css", "explorer.js", "index.html", "simplex.js", "digits.toml"):
+    for name in (
+        "page.html",
+        "page.css",
+        "explorer.js",
+        "embedded.js",
+        "index.html",
+        "simplex.js",
+        "digits.toml",
+    ):
         assert repr(name) in shown
 
 

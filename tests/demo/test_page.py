@@ -104,7 +104,7 @@ def test_a_browser_makes_the_same_models(opened, results):
     assert shown(opened) == percent(best.accuracy[0])
     opened.find_elements("css selector", "#presets button")[1].click()
     assert shown(opened) == percent(best.front[0])
-    assert len(opened.find_elements("css selector", ".figure > svg")) == 5
+    assert len(opened.find_elements("css selector", ".figure > svg")) == 6
 
 
 def test_weights_always_sum_to_one_hundred_per_cent(opened):
@@ -117,7 +117,7 @@ def test_weights_always_sum_to_one_hundred_per_cent(opened):
             ".map((e) => Number(e.value))"
         )
         assert sum(weights) == pytest.approx(100, abs=0.2)
-        assert "right on" in texts(opened, "#summary")[0]
+        assert "% right" in texts(opened, "#summary")[0]
 
 
 def test_wrong_images_say_what_they_are_and_what_they_were_taken_for(opened):

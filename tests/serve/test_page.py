@@ -9,7 +9,7 @@ from served_bases import TASKS, films, grown
 
 import ibcl
 from ibcl.serve import Settings, create_app
-from ibcl.serve.routes.explorer import FILES, page_file
+from ibcl.serve.page_files import FILES, page_file
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def scores(driver, place="#sliders"):
     return texts(driver, f"{place} .score")
 
 
-def expected(base, shares, written="{:g}%"):
+def expected(base, shares, written="{:.1f}%"):
     """Return what the library measures, as the page writes it."""
     learner = ibcl.load(base)
     model = learner.model(shares)

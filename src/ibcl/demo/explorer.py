@@ -21,7 +21,7 @@ from ibcl.demo.tasks import LEVELS, DigitTasks
 
 
 def explorer_data(learner: ibcl.IBCL, digits: DigitTasks) -> dict[str, Any]:
-    """Return everything ``explorer.js`` computes with, ready for JSON."""
+    """Return everything ``embedded.js`` computes with, ready for JSON."""
     state = learner.state
     count = len(learner.tasks)
     vertices = [learner.model(np.eye(count)[task]) for task in range(count)]

@@ -18,6 +18,7 @@ from ibcl.demo.experiment import COVERAGE_DRAWS, Results
 from ibcl.demo.explorer import explorer_data
 from ibcl.demo.growth import PRIORS
 from ibcl.demo.uncertainty import Doubt
+from ibcl.serve.page_files import SHARED, page_file
 
 
 def page(
@@ -37,7 +38,8 @@ def page(
         "doubts": figures.uncertainty_by_group(doubts),
     }
     return Template(_file("page.html")).substitute(
-        style=_shared("page.css"),
+        style=page_file("page.css"),
+        choose=page_file("choose.html"),
         facts=_facts(results),
         images=sum(task.test.size for task in tasks),
         train=f"{sum(task.train.size for task in tasks):,}",
@@ -56,9 +58,7 @@ def page(
             ],
         ),
         seed=results.seed,
-        simplex=_shared("simplex.js"),
-        charts=_shared("charts.js"),
-        explorer=_file("explorer.js"),
+        scripts="\n".join([*map(page_file, SHARED), _file("embedded.js")]),
         data=_script(explorer_data(best.learner, results.digits)),
         figures=_script(drawn),
     )
@@ -66,11 +66,6 @@ def page(
 
 def _file(name: str) -> str:
     return files("ibcl.demo").joinpath(name).read_text(encoding="utf-8")
-
-
-def _shared(name: str) -> str:
-    """Return a file that the page shares with the service's explorer."""
-    return files("ibcl.serve").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _script(values: Any) -> str:

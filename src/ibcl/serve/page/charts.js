@@ -108,7 +108,7 @@ const Charts = (() => {
     const all = settings.series.flatMap((one) => one.points);
     figure(place, settings.label, (width) => {
       const height = Math.round(Math.min(460, Math.max(260, 0.72 * width)));
-      const box = { left: 48, top: 22, width: width - 60, height: height - 62 };
+      const box = { left: 48, top: 34, width: width - 70, height: height - 74 };
       const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, height });
       if (!all.length) return svg;
       const x = scale(...range(all.map((p) => p.x), settings.floor, settings.ceiling), box.left, box.left + box.width);

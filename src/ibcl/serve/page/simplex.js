@@ -30,6 +30,8 @@ const Simplex = {
   },
 };
 
+const MOST_BUTTONS = 8;
+
 // One slider per task, with a field for the weight in per cent and a bar for the task's score.
 class Sliders {
   constructor(place, changed, label = "") {
@@ -113,16 +115,28 @@ class Sliders {
     return Object.fromEntries(this.tasks.map((task, k) => [task, this.weights[k]]));
   }
 
-  // A button for all tasks alike, and one for each task alone.
+  // A button for all tasks alike, and one for each task alone; a list where these would be too many.
   offer(place) {
     const count = this.tasks.length;
-    const presets = [["all alike", Simplex.uniform(count)],
-      ...this.tasks.map((task, k) => [`only ${task}`, Simplex.vertex(count, k)])];
-    place.replaceChildren(...presets.map(([name, weights]) => {
-      const button = Object.assign(document.createElement("button"), { type: "button", textContent: name });
-      button.addEventListener("click", () => this.set(weights));
-      return button;
-    }));
+    const button = (text, weights) => {
+      const made = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+      made.addEventListener("click", () => this.set(weights));
+      return made;
+    };
+    const alone = count <= MOST_BUTTONS
+      ? this.tasks.map((task, k) => button(`only ${task}`, Simplex.vertex(count, k)))
+      : [this.listed()];
+    place.replaceChildren(button("all alike", Simplex.uniform(count)), ...alone);
+  }
+
+  listed() {
+    const list = document.createElement("select");
+    list.setAttribute("aria-label", `only one task${this.label}`);
+    list.append(new Option("only one task…", ""), ...this.tasks.map((task, k) => new Option(task, String(k))));
+    list.addEventListener("change", () => {
+      if (list.value !== "") this.set(Simplex.vertex(this.tasks.length, Number(list.value)));
+    });
+    return list;
   }
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 import numpy as np
@@ -21,18 +19,12 @@ from ibcl.serve.messages import (
     Overview,
     VersionName,
 )
+from ibcl.serve.page_files import FILES, page_file
 from ibcl.serve.routes import errors, service_of
 
 router = APIRouter(tags=["explorer"])
 
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-FILES = ("index.html", "page.css", "simplex.js", "charts.js", "explorer.js")
-
-
-@cache
-def page_file(name: str) -> str:
-    """Return one of the page's files."""
-    return files("ibcl.serve").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _answer(name: str) -> Response:

@@ -1,5 +1,5 @@
 "use strict";
-// Makes a model for the preference that the sliders show, as ibcl's routed evidence does, and tests
+// Answers without a service: makes a model for a preference as ibcl's routed evidence does, and tests
 // it. No data but the test images is here, and nothing is trained.
 
 function decode(text, type) {
@@ -7,12 +7,15 @@ function decode(text, type) {
   return new type(bytes.buffer);
 }
 
-function startExplorer(data) {
+const FRONT_STEPS = 20;
+
+function embedded(data) {
   const count = data.tasks.length;
   const images = data.images.map((text) => decode(text, Uint8Array));
   const odd = data.odd.map((text) => decode(text, Uint8Array));
   const [scores, heads, vertices] = [data.scores, data.heads, data.vertices]
     .map((parts) => parts.map((text) => decode(text, Float32Array)));
+  const version = "embedded";
 
   // The probability that an image is odd: Σ_k w_k e_k p_k / Σ_k w_k e_k, shifted for safety.
   function probability(weights, task, n) {
@@ -29,27 +32,20 @@ function startExplorer(data) {
     return top / bottom;
   }
 
-  function evaluate(weights) {
-    const begin = performance.now();
-    const wrong = odd.map((labels, task) => {
-      const found = [];
-      for (let n = 0; n < labels.length; n++) {
-        const p = probability(weights, task, n);
-        if ((p > 0.5) !== (labels[n] === 1)) found.push({ n, p });
-      }
-      return found;
-    });
-    const milliseconds = performance.now() - begin;
-    const accuracy = wrong.map((list, task) => 1 - list.length / odd[task].length);
-    const weighted = accuracy.reduce((sum, value, task) => sum + weights[task] * value, 0);
-    return { milliseconds, wrong, accuracy, weighted };
+  function wrongImages(weights, task) {
+    const found = [];
+    for (let n = 0; n < odd[task].length; n++) {
+      const p = probability(weights, task, n);
+      if ((p > 0.5) !== (odd[task][n] === 1)) found.push({ n, p });
+    }
+    return found;
   }
 
-  const percent = (value) => `${(100 * value).toFixed(1)}%`;
-  const byId = (name) => document.getElementById(name);
+  const accuracy = (weights, task) => 1 - wrongImages(weights, task).length / odd[task].length;
+  const byTask = (score) => Object.fromEntries(data.tasks.map((task, k) => [task, score(k)]));
 
-  function drawWrong(wrong) {
-    const pictures = wrong.flatMap((list, task) => list.slice(0, 6).map(({ n, p }) => {
+  function drawWrong(weights) {
+    const pictures = data.tasks.flatMap((name, task) => wrongImages(weights, task).slice(0, 6).map(({ n, p }) => {
       const figure = document.createElement("figure");
       const canvas = Object.assign(document.createElement("canvas"), { width: 8, height: 8 });
       const context = canvas.getContext("2d");
@@ -61,31 +57,36 @@ function startExplorer(data) {
       context.putImageData(picture, 0, 0);
       const truth = odd[task][n] === 1 ? "odd" : "even", guess = p > 0.5 ? "odd" : "even";
       const caption = document.createElement("figcaption");
-      caption.textContent = `${data.tasks[task]}: ${truth}, taken for ${guess} (${percent(p > 0.5 ? p : 1 - p)})`;
+      caption.textContent = `${name}: ${truth}, taken for ${guess} (${aligned(p > 0.5 ? p : 1 - p)})`;
       canvas.setAttribute("role", "img");
       canvas.setAttribute("aria-label", caption.textContent);
       figure.append(canvas, caption);
       return figure;
     }));
-    if (pictures.length) byId("wrong").replaceChildren(...pictures);
-    else byId("wrong").textContent = "none";
+    byId("wrong").replaceChildren(...(pictures.length ? pictures : ["none"]));
   }
 
-  const sliders = new Sliders(byId("sliders"), update);
-
-  function update() {
-    const result = evaluate(sliders.weights);
-    sliders.showScores(Object.fromEntries(data.tasks.map((task, k) => [task, result.accuracy[k]])), percent);
-    byId("summary").textContent = `A model is ${count} numbers here, made with 0 training steps; testing it took ` +
-      `${result.milliseconds.toFixed(0)} ms in your browser. Weighted by your preference, it is right on ` +
-      `${percent(result.weighted)} of the test images.`;
-    drawWrong(result.wrong);
-  }
-
-  sliders.setTasks(data.tasks);
-  sliders.offer(byId("presets"));
-  update();
-  return evaluate;
+  return {
+    overview: () => ({ version, versions: [{ version, tasks: data.tasks }], tasks: data.tasks,
+      classes: ["even", "odd"], validation: byTask((k) => odd[k].length) }),
+    measure(preference) {
+      const weights = data.tasks.map((task) => preference[task]);
+      const found = byTask((k) => accuracy(weights, k));
+      const weighted = data.tasks.reduce((sum, task, k) => sum + weights[k] * found[task], 0);
+      return { scores: found, weighted };
+    },
+    front(x, y) {
+      const [a, b] = [data.tasks.indexOf(x), data.tasks.indexOf(y)];
+      const between = Array.from({ length: FRONT_STEPS + 1 }, (_, step) => data.tasks.map((_, k) =>
+        (k === a ? 1 - step / FRONT_STEPS : 0) + (k === b ? step / FRONT_STEPS : 0)));
+      return { version, tasks: data.tasks,
+        between: byTask((k) => between.map((weights) => accuracy(weights, k))),
+        vertices: byTask((k) => data.tasks.map((_, j) => accuracy(Simplex.vertex(count, j), k))) };
+    },
+    remark: (milliseconds) => "Weighted by this preference. This model is " +
+      `${count} numbers, made with 0 training steps; testing it took ${milliseconds.toFixed(0)} ms in your browser.`,
+    also: drawWrong,
+  };
 }
 
 function drawFigures(figures) {
