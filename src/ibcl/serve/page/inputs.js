@@ -49,7 +49,7 @@ class Inputs {
     const table = byId("examples");
     const { classes, columns, examples, sets, version } = this.overview;
     byId("examples-note").textContent = examples.length
-      ? "What this preference's model says: the mark is its probability, the band what the models of single tasks span (lower and upper probability). Tick rows to find the preference behind them."
+      ? `What this preference's model says${classes ? ": the mark is its probability, the band what the models of single tasks span (lower and upper probability)" : ", and between which values the models of single tasks are"}. Tick rows to find the preference behind them.`
       : "Start the service with --validation to see example inputs.";
     if (!examples.length) { table.replaceChildren(); return; }
     const rows = examples.map((example) => example.row);
@@ -63,7 +63,8 @@ class Inputs {
     table.replaceChildren();
     const titles = ["use", "task", ...columns.slice(0, 2), "truth", "prediction"];
     if (rival) titles.push("B says");
-    titles.push(classes ? "probability" : "value", "between");
+    if (classes) titles.push("probability");
+    titles.push("between");
     if (sets) titles.push("right in 9 of 10");
     titles.push("unlearnt", "undecidable");
     head(table, titles);
@@ -96,7 +97,6 @@ class Inputs {
         place.append(number);
         cell(row, `${aligned(lower)} – ${aligned(upper)}`, "td", "interval wide");
       } else {
-        cell(row, shown(answer.predictions[k]));
         cell(row, `${Charts.plain(lower)} – ${Charts.plain(upper)}`);
       }
       if (sets) cell(row, this.setText(answer.sets[k]));
