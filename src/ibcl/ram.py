@@ -2,7 +2,7 @@
 
 What one call may take is bounded by the machine, and by the environment variable ``IBCL_MEMORY``,
 such as ``2GiB``. Rows are worked on so many at a time that it suffices; what cannot be done in
-blocks, and would take more, is refused in one sentence before it begins.
+blocks, and would take more, is refused beforehand with an error.
 """
 
 from __future__ import annotations
