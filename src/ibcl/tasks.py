@@ -58,7 +58,7 @@ def as_inputs(x: Any) -> Tensor:
     >>> as_inputs([[1, 2], [3, 4]]).dtype
     torch.float32
     """
-    tensor = _dense_tensor(x) if isinstance(x, Tensor) else _from_array(_real(x, "x"))
+    tensor = dense_tensor(x) if isinstance(x, Tensor) else _from_array(_real(x, "x"))
     if tensor.ndim < 2:
         raise ValueError(
             f"x must have one row per sample and at least one column, but its shape is "
@@ -106,7 +106,7 @@ def as_task(x: Any, y: Any = None, weights: Any = None) -> TaskData:
 
 
 def _labels(y: Any) -> Tensor:
-    labels = _dense_tensor(y) if isinstance(y, Tensor) else _from_array(_real(y, "y"))
+    labels = dense_tensor(y) if isinstance(y, Tensor) else _from_array(_real(y, "y"))
     if labels.is_complex():
         raise ValueError("y must be real, but it holds complex numbers.")
     _check_values(labels, "y", "scale the targets, for example to unit variance")
@@ -115,7 +115,7 @@ def _labels(y: Any) -> Tensor:
 
 def _weights(weights: Any, inputs: Tensor) -> Tensor:
     values = (
-        _dense_tensor(weights)
+        dense_tensor(weights)
         if isinstance(weights, Tensor)
         else _from_array(_real(weights, "weights"))
     )
@@ -152,8 +152,21 @@ def _check_values(tensor: Tensor, name: str, remedy: str) -> None:
         )
 
 
-def _dense_tensor(x: Tensor) -> Tensor:
+def dense_tensor(x: Tensor) -> Tensor:
+    """Return a tensor of any layout as a dense one of numbers that can be computed with.
+
+    Examples
+    --------
+    >>> dense_tensor(torch.eye(2).to_sparse()).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    if x.is_meta:
+        raise ValueError("A tensor on the device 'meta' has a shape, but no values to learn from.")
     tensor = x.detach()
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        return tensor.float()
     if tensor.layout is torch.strided:
         return tensor
     _check_dense_size(tuple(tensor.shape), tensor.element_size())

@@ -380,3 +380,67 @@ def test_frames_of_other_libraries_and_tensors_are_tables():
     np.testing.assert_array_equal(other.predict_proba(arrow), plain.predict_proba(frame))
     x = torch.tensor(frame[["a"]].to_numpy(), requires_grad=True)
     assert ibcl.IBCLClassifier("linear").fit(x, y).score(x, y) > 0.9
+
+
+def test_what_is_masked_is_missing_and_no_hidden_value():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(80, 2))
+    labels = np.where(rows.sum(1) > 0, 1, 0)
+    hidden = np.zeros(rows.shape, dtype=bool)
+    hidden[::5, 0] = True
+    gaps = np.where(hidden, np.nan, rows)
+    masked = np.ma.masked_array(np.where(hidden, 1e6, rows), hidden)
+    expected = ibcl.IBCLClassifier("linear").fit(gaps, labels).predict_proba(gaps)
+    found = ibcl.IBCLClassifier("linear").fit(masked, labels).predict_proba(masked)
+    assert np.array_equal(found, expected)
+    weights = np.ma.masked_array(np.ones(80), hidden[:, 0])
+    for refused in (
+        {"y": np.ma.masked_array(labels, hidden[:, 0])},
+        {"y": labels, "sample_weight": weights},
+        {"y": labels, "task": np.ma.masked_array(labels, hidden[:, 0])},
+    ):
+        with pytest.raises(ValueError, match=r"NaN|finite"):
+            ibcl.IBCLClassifier("linear").fit(rows, **refused)
+
+
+@pytest.mark.parametrize(
+    "dress",
+    [
+        lambda values: torch.as_tensor(values).to(torch.bfloat16),
+        lambda values: torch.as_tensor(values).double().requires_grad_(),
+    ],
+)
+def test_tensors_of_any_kind_are_tables_labels_and_weights(dress):
+    generator = np.random.default_rng(0)
+    rows = generator.integers(-8, 8, size=(60, 2)).astype(float)
+    labels, weights = (rows[:, 0] > 0).astype(float), 1.0 + np.arange(60) % 2
+    expected = ibcl.IBCLClassifier("linear").fit(rows, labels, sample_weight=weights)
+    found = ibcl.IBCLClassifier("linear")
+    found.fit(dress(rows), dress(labels), sample_weight=dress(weights))
+    assert np.array_equal(found.predict_proba(dress(rows)), expected.predict_proba(rows))
+
+
+def test_records_are_columns_with_names():
+    frame, labels = people(0)
+    numbers = frame[["age"]].assign(height=1.0)
+    expected = ibcl.IBCLClassifier("linear").fit(numbers, labels)
+    records = numbers.to_records(index=False)
+    found = ibcl.IBCLClassifier("linear").fit(records, labels)
+    assert found.feature_names_in_.tolist() == ["age", "height"]
+    assert np.array_equal(found.predict_proba(records), expected.predict_proba(numbers))
+
+
+def test_a_task_called_by_a_number_is_one_task_however_pandas_holds_it():
+    frame, labels = people(0)
+    learnt = ibcl.IBCLClassifier("linear").partial_fit(frame, labels, task=2019)
+    # Beside a missing cell, whole numbers become floats.
+    years = pd.Series([2019, 2020] * 60, dtype=float)
+    learnt.partial_fit(frame, labels, task=years)
+    assert learnt.tasks_ == ("2019", "2020")
+
+
+@pytest.mark.parametrize("task", [b"a", {"a": 1}, {"a"}, (name for name in "ab")])
+def test_what_names_no_task_is_refused(task):
+    frame, labels = people(0)
+    with pytest.raises(ValueError, match="named by text or by a number"):
+        ibcl.IBCLClassifier("linear").fit(frame, labels, task=task)

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ibcl.encoding import Encoder, encoder_of
-from ibcl.tabular import Schema, UnknownCategoriesWarning, make_head, usable_columns
+from ibcl.tabular import Schema, UnknownCategoriesWarning, ValueTarget, make_head, usable_columns
 
 YES_NO = ["no", "yes", "no", "yes", "no", "yes"]
 
@@ -231,6 +231,17 @@ def test_columns_are_chosen_by_themselves_where_nobody_names_them():
         usable_columns(frame[["tags", "name"]])
 
 
+def test_texts_are_categories_where_most_rows_to_come_would_hold_a_known_one():
+    generator = np.random.default_rng(0)
+    # Drawn from 100 countries, 92 rows hold some 60 of them, of which most stand there again.
+    drawn = [f"country {place}" for place in generator.integers(100, size=92)]
+    assert len(set(drawn)) > len(drawn) / 2
+    assert usable_columns(pd.DataFrame({"a": drawn}))[0] == ["a"]
+    mostly_once = [f"ticket {min(row, 60)}" for row in range(92)]
+    frame = pd.DataFrame({"a": mostly_once, "b": 1.0})
+    assert usable_columns(frame)[1] == {"a": "61 different texts such as 'ticket 0'"}
+
+
 def test_a_thousand_texts_that_repeat_are_left_out_as_well():
     frame = pd.DataFrame({"a": [f"text {i % 1001}" for i in range(4004)], "b": 1.0})
     assert usable_columns(frame)[1] == {"a": "1,001 different texts such as 'text 0'"}
@@ -255,6 +266,12 @@ def test_statistics_hold_for_the_largest_and_smallest_numbers():
         inputs = schema.inputs(np.array(values)[:, None]).double()
         assert float(inputs.mean()) == pytest.approx(0, abs=1e-6)
         assert float(inputs.std(correction=0)) == pytest.approx(1, rel=1e-6)
+
+
+def test_the_smallest_numbers_there_are_have_a_scale():
+    schema = Schema.fit(pd.DataFrame({"a": [5e-324, 0.0] * 20}), YES_NO)
+    assert torch.isfinite(schema.inputs(pd.DataFrame({"a": [5e-324, 0.0, 1.0]}))).all()
+    assert ValueTarget.fit([5e-324, 0.0], np.ones(2)).scale > 0
 
 
 def test_a_column_that_does_not_vary_keeps_its_scale():
@@ -444,6 +461,29 @@ def test_tensors_and_masked_arrays_are_tables_by_position():
     towns = np.ma.masked_array([["Rome"], ["Oslo"], ["Rome"]], [[False], [True], [False]])
     (column,) = Schema.fit(towns, ["a", "b", "a"]).columns
     assert column.categories == ("Rome",)
+
+
+@pytest.mark.parametrize(
+    "dress",
+    [
+        lambda rows: rows.to(torch.bfloat16),
+        lambda rows: rows.to(torch.float8_e4m3fn),
+        lambda rows: rows.clone().requires_grad_(),
+        lambda rows: rows.to_sparse(),
+        lambda rows: rows.to(torch.int8),
+    ],
+)
+def test_tensors_of_any_dtype_and_layout_are_tables_of_their_numbers(dress):
+    rows = torch.tensor([[0.0, 1.0], [2.0, 4.0], [8.0, 0.0]])
+    expected = Schema.fit(rows.numpy(), [0, 1, 1])
+    schema = Schema.fit(dress(rows), dress(torch.tensor([0.0, 1.0, 1.0])))
+    assert schema.columns == expected.columns
+    assert torch.equal(schema.inputs(dress(rows)), expected.inputs(rows.numpy()))
+
+
+def test_a_tensor_without_values_is_refused():
+    with pytest.raises(ValueError, match="device 'meta'"):
+        Schema.fit(torch.empty(3, 2, device="meta"), [0, 1, 1])
 
 
 def test_a_table_needs_rows_and_names_of_whole_characters():

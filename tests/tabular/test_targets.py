@@ -182,3 +182,17 @@ def test_targets_take_nothing_but_what_they_are_and_never_change():
         target.classes = ("c", "d")
     with pytest.raises(ValueError, match="frozen"):
         ValueTarget(centre=0.0, scale=1.0).scale = 2.0
+
+
+def test_labels_of_a_later_task_that_are_values_are_no_new_classes():
+    schema = fitted(np.array(["yes", "no", "yes"]))
+    rows = np.arange(40.0)[:, None]
+    with pytest.raises(ValueError, match="real numbers, so they are no classes"):
+        schema.grown(rows, rows[:, 0] / 8)
+    with pytest.raises(ValueError, match="look like values and not like classes"):
+        schema.grown(rows, np.arange(40))
+    assert schema.grown(rows, np.arange(40) % 3).schema.classes == ("no", "yes", "0", "1", "2")
+    # Where real numbers were named as classes, others may follow.
+    named = fitted(np.array([0.5, 1.5]), classes=[0.5, 1.5])
+    assert named.grown(rows, rows[:, 0] // 20 + 0.5).schema.classes == (0.5, 1.5)
+    assert named.grown(rows, rows[:, 0] // 20 + 1.5).schema.classes == (0.5, 1.5, 2.5)

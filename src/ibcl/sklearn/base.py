@@ -17,7 +17,6 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
-from torch import Tensor
 
 from ibcl.conformal import CalibrationRows, held_out
 from ibcl.deprecation import independent_from, renamed_setting
@@ -41,9 +40,11 @@ from ibcl.tabular import (
     make_head,
     numbers_as_texts,
     outputs_for,
+    plain,
     readable_by_experts,
     scales,
     table_pooling,
+    text_of,
     usable_columns,
 )
 
@@ -115,8 +116,9 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         An estimator refuses a frame whose columns are others, or in another order, than those it
         was fitted on, as all of scikit-learn does. Frames of other libraries become pandas' own.
         """
-        if isinstance(X, Tensor):
-            X = X.detach().cpu()
+        X, y = plain(X), plain(y)
+        if isinstance(X, np.ndarray) and X.dtype.names is not None:
+            X = pd.DataFrame(X)
         elif not isinstance(X, pd.DataFrame) and hasattr(X, "to_pandas"):
             X = X.to_pandas()
         first = y is not None and not hasattr(self, "learner_")
@@ -162,7 +164,7 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             # A sample of weight zero is none.
             kept = np.flatnonzero(weights)
             X, y, weights = _rows(X, kept), y[kept], weights[kept]
-            task = task if np.ndim(task) == 0 else np.asarray(task, dtype=object)[kept]
+            task = task if np.ndim(task) == 0 else np.asarray(plain(task), dtype=object)[kept]
         tasks = self._split(task, len(y))
         first = next(iter(tasks.values()))
         learner = getattr(self, "learner_", None)
@@ -263,21 +265,22 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
             # Not that of a task which is there: its samples would be counted as another batch.
             numbered = (f"task {number}" for number in count(len(learnt) + 1))
             return {next(name for name in numbered if name not in learnt): rows}
-        names = np.asarray(task, dtype=object)
+        names = np.asarray(plain(task), dtype=object)
         if pd.isna(names).any():
             raise ValueError(
                 "Some samples have no task: task holds None or NaN; name a task for each of them, "
                 "or leave them out."
             )
         if names.ndim == 0:
-            return {str(task): rows}
+            return {_task_name(task): rows}
         if names.shape != (samples,):
             raise ValueError(
                 f"task must be one name or one name per sample ({samples}), but its shape is "
                 f"{names.shape}."
             )
-        texts = np.array([str(name) for name in names])
-        return {str(name): rows[texts == name] for name in dict.fromkeys(texts)}
+        texts = [_task_name(name) for name in names]
+        each = np.array(texts, dtype=object)
+        return {name: rows[each == name] for name in dict.fromkeys(texts)}
 
     @contextmanager
     def _all_or_nothing(self, *forgotten: str) -> Iterator[None]:
@@ -301,6 +304,18 @@ class IBCLEstimator(BaseEstimator):  # type: ignore[misc]
         if wanted is None:
             wanted = np.full(len(tasks), 1 / len(tasks))
         return self.learner_.model(wanted)
+
+
+def _task_name(value: Any) -> str:
+    """Return a task's name as text, the same for a whole number however pandas holds it."""
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        return text_of(value, "column of tasks")
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        raise ValueError(
+            f"A task is named by text or by a number, not by a value of kind "
+            f"{type(value).__name__}."
+        )
+    return str(value)
 
 
 def _features(table: Any) -> list[str] | None:

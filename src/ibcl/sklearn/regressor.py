@@ -162,8 +162,8 @@ class IBCLRegressor(RegressorMixin, IBCLEstimator):  # type: ignore[misc]
         guarantee, union
             As in `ibcl.Model.predict_interval`.
         """
-        table, _ = self._checked(X)
-        return self._model(preference).predict_interval(table, alpha, guarantee, union)
+        model = self._model(preference)
+        return model.predict_interval(self._checked(X)[0], alpha, guarantee, union)
 
     def credal_bounds(self, X: ArrayLike, preference: Any = None) -> Bounds:
         """Return lower and upper expected values, of all tasks and the served model."""

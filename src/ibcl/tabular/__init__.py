@@ -24,6 +24,7 @@ from ibcl.tabular.heads import (
 )
 from ibcl.tabular.schema import LARGEST_INPUT, Schema
 from ibcl.tabular.selection import INDEX, has_no_name, numbers_as_texts, usable_columns
+from ibcl.tabular.tables import plain
 from ibcl.tabular.target_likelihood import in_scaled_units, scales, value_likelihood
 from ibcl.tabular.targets import ClassTarget, ValueTarget, target_values
 from ibcl.tabular.unknown import Unknown, UnknownCategoriesWarning
@@ -57,6 +58,7 @@ __all__ = [
     "make_head",
     "numbers_as_texts",
     "outputs_for",
+    "plain",
     "read_csv",
     "readable_by_experts",
     "remembered",

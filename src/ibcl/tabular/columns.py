@@ -290,7 +290,9 @@ def standardisation(values: Numbers, weights: Numbers) -> tuple[float, float]:
     unit = _unit(values)
     mean = _mean(values / unit, weights)
     deviation = float(np.sqrt(np.average((values / unit - mean) ** 2, weights=weights)))
-    return unit * mean, (unit * deviation if deviation > 1e-12 else max(1.0, unit * 1e-12))
+    scale = unit * deviation
+    # That of the smallest numbers there are is rounded to zero.
+    return unit * mean, (scale if deviation > 1e-12 and scale else max(1.0, unit * 1e-12))
 
 
 def _unit(values: Numbers) -> float:

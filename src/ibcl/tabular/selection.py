@@ -6,14 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ibcl.tabular.columns import LARGEST_TEXT, MOST_CATEGORIES
 from ibcl.tabular.tables import as_table
 from ibcl.tabular.values import content, distinct, is_empty, number_in, short
 
 MANY_TEXTS = 20
-"""More different texts than this, and more than half of the values, are no categories."""
+"""More different texts than this are no categories where most rows to come hold none of them."""
 INDEX = "ibcl: columns that were an index"
 """Key of a frame's `attrs` that names the columns which were its index where it was written."""
 # What pandas calls a column without a name, and what Parquet files call an index without one.
@@ -36,8 +38,9 @@ def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
 
     Numbers, truth values, dates and categories are used. Left out are columns without a name (such
     as the index that pandas writes), those without any value, lists, records and durations, and
-    texts that look like identifiers or prose: more than 20 different ones that are more than half
-    of the values, or more than 1,000.
+    texts that look like identifiers or prose: more than 1,000 different ones, or more than 20 of
+    which most stand there once, so that most rows to come would hold one that was never seen (the
+    estimate of Good and Turing).
 
     Returns
     -------
@@ -93,6 +96,15 @@ def numbers_as_texts(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str
     return found
 
 
+def _new_texts(codes: NDArray[np.intp]) -> float:
+    """Estimate how probably the next value is one that was never seen, as Good and Turing do.
+
+    It is the share of the values that stand there once.
+    """
+    counts = np.bincount(codes[codes >= 0])
+    return float((counts == 1).sum() / counts.sum())
+
+
 def _odd_among_numbers(values: Sequence[Any]) -> str | None:
     """Return a text that is no number among values of which most look like numbers."""
     given = [value for value in values if not is_empty(value)]
@@ -123,8 +135,7 @@ def _reason_against(name: str, column: pd.Series[Any]) -> str | None:
         return None
     found = distinct(column)
     texts = [value for value in found.values if not is_empty(value)]
-    count = int((found.codes >= 0).sum())
-    if len(texts) > MOST_CATEGORIES or (len(texts) > MANY_TEXTS and len(texts) > count / 2):
+    if len(texts) > MOST_CATEGORIES or (len(texts) > MANY_TEXTS and _new_texts(found.codes) > 0.5):
         odd = _odd_among_numbers(texts)
         such = f"{short(texts[0])}" if odd is None else f"{short(odd)}, most of them numbers"
         return f"{len(texts):,} different texts such as {such}"

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy import sparse
 from torch import Tensor
 
 from ibcl.tabular.values import listing, text_of
+from ibcl.tasks import dense_tensor
 
 
 class Table(NamedTuple):
@@ -36,12 +38,9 @@ def as_table(x: Any) -> Table:
         raise ValueError("A table has rows and columns, but this is a single column (a Series).")
     if isinstance(x, pd.DataFrame):
         return _from_frame(x)
-    if isinstance(x, Tensor):
-        x = x.detach().cpu().numpy()
+    x = plain(x)
     if sparse.issparse(x):
         x = _dense(x)
-    if isinstance(x, np.ma.MaskedArray):
-        x = _without_mask(x)
     try:
         array = np.asarray(x)
     except ValueError as error:
@@ -54,6 +53,24 @@ def as_table(x: Any) -> Table:
             f"{array.shape}."
         )
     return Table(pd.DataFrame(array), named=False)
+
+
+def plain(values: Any) -> Any:
+    """Return a tensor or a masked array as an array, in which what is masked is missing.
+
+    Anything else is returned as it is.
+
+    Examples
+    --------
+    >>> plain(np.ma.masked_array([1, 2], [False, True]))
+    array([ 1., nan])
+    >>> plain(torch.ones(2, dtype=torch.bfloat16, requires_grad=True)), plain("as it is")
+    (array([1., 1.], dtype=float32), 'as it is')
+    """
+    if isinstance(values, Tensor):
+        tensor = dense_tensor(values).cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return _without_mask(values) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def _from_frame(frame: pd.DataFrame) -> Table:
@@ -101,10 +118,7 @@ def as_column(y: Any, what: str) -> pd.Series[Any]:
         if y.shape[1] != 1:
             raise ValueError(f"The {what} must be one column, but there are {y.shape[1]}.")
         y = y.iloc[:, 0]
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
-    if isinstance(y, np.ma.MaskedArray):
-        y = _without_mask(y)
+    y = plain(y)
     if not isinstance(y, pd.Series | pd.Index):
         if hasattr(y, "to_pandas"):
             y = y.to_pandas()

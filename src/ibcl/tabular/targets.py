@@ -120,6 +120,8 @@ class ClassTarget(BaseModel):
         new = [value for value in found if self._place(value) == UNKNOWN]
         if not new:
             return self
+        if all(isinstance(value, str) or value % 1 == 0 for value in self.classes):
+            _refuse_values(column, len(found))
         if all(isinstance(value, str) for value in self.classes):
             new = [text_of(value, "label") for value in new]
         new = [_as_kind_of(value, list(self.classes)) for value in new]

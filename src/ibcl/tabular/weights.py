@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ibcl.tabular.categories import UNKNOWN, Vocabulary, kind_of
-from ibcl.tabular.tables import as_column
+from ibcl.tabular.tables import as_column, plain
 from ibcl.tabular.values import Numbers, distinct, listing, text_of
 
 
@@ -83,7 +83,7 @@ def _by_class(y: Any, class_weight: Mapping[Any, float], classes: Iterable[Any] 
 
 def _checked(values: Any, samples: int) -> Numbers:
     try:
-        weights = np.asarray(values, dtype=np.float64)
+        weights = np.asarray(plain(values), dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("Sample weights must be numbers, one per sample.") from None
     if weights.ndim == 0:
