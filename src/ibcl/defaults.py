@@ -28,9 +28,9 @@ from torch import Tensor
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.inference import DenseVI, Inference, MeanFieldVI, OneVsRestVI
 from ibcl.inference.marginal_likelihood import maximise_marginal_likelihood
-from ibcl.inference.prior_scale import best_prior_std
+from ibcl.inference.prior_scale import PriorChoice, choose_prior
 from ibcl.inference.prior_width import wider_answers_better
-from ibcl.inference.sites import needed_bytes
+from ibcl.inference.sites import Natural, needed_bytes
 from ibcl.knowledge import scaled
 from ibcl.likelihoods import Likelihood, Normal, OneVsRest, choose
 from ibcl.networks import FlatNetwork, random_features
@@ -129,6 +129,8 @@ class TaskChoice(NamedTuple):
     """Of the initial priors' standard deviations."""
     noise: float | None
     """Standard deviation of a regression's noise."""
+    evidence: tuple[Natural, ...] | None = None
+    """About what the task adds to that prior, where the search came to know it."""
 
 
 def choose_for_task(
@@ -151,7 +153,7 @@ def choose_for_task(
     closed_form = network.is_linear and isinstance(inference, DenseVI)
     open_scale = given.priors is None and not chained
     likelihood = settled.likelihood
-    scale = noise = None
+    scale = noise = evidence = None
     if likelihood == Normal.name:
         fixed = _only_std(given.priors) if closed_form else None
         std, noise = _regression(network, grouped(data), fixed)
@@ -160,7 +162,7 @@ def choose_for_task(
     elif open_scale and closed_form:
         assert isinstance(likelihood, Likelihood)
         assert isinstance(inference, DenseVI)
-        scale = _classification(network, likelihood, inference, data)
+        scale, evidence = _classification(network, likelihood, inference, data)
     if open_scale and not closed_form and network.pretrained:
         assert isinstance(likelihood, Likelihood)
         assert inference is not None
@@ -169,7 +171,7 @@ def choose_for_task(
         wide = scaled(near, WIDE_PRIOR_SCALE)
         better = wider_answers_better(network, likelihood, inference, near, wide, data)
         scale = WIDE_PRIOR_SCALE if better else 1.0
-    return TaskChoice(scale, noise)
+    return TaskChoice(scale, noise, evidence)
 
 
 def grouped(data: TaskData) -> TaskData:
@@ -326,8 +328,8 @@ def _length(features: Tensor, weights: Tensor | None) -> float:
 
 def _classification(
     network: FlatNetwork, likelihood: Likelihood, inference: DenseVI, data: TaskData
-) -> float:
-    """Return the prior std with the largest ELBO, climbing from the middle of those tried.
+) -> PriorChoice:
+    """Choose the prior std with the largest ELBO, climbing from the middle of those tried.
 
     They are half powers of ten, so that similar tasks mostly choose the same.
     """
@@ -339,7 +341,7 @@ def _classification(
         )
     scales = (*NEAR_PRIOR_SCALES, *PRIOR_SCALES) if network.pretrained else PRIOR_SCALES
     stds = [_half_power(scale / size) for scale in scales]
-    return best_prior_std(network, likelihood, inference, stds, data, group=True)
+    return choose_prior(network, likelihood, inference, stds, data, group=True)
 
 
 def _regression(network: FlatNetwork, data: TaskData, std: float | None) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from ibcl.experts import (
 )
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
+from ibcl.inference.sites import Natural
 from ibcl.knowledge import KnowledgeBase, Part, Parts
 from ibcl.likelihoods import LIKELIHOODS, Likelihood
 from ibcl.networks import FlatNetwork
@@ -213,6 +214,7 @@ def infer(
     start_from_prior: bool = False,
     progress: Callable[[Progress], Any] | None = None,
     noise: float | None = None,
+    evidence: Sequence[Natural] | None = None,
 ) -> InferenceResult:
     """Return the posterior of each prior, stopped early on validation data where there are any.
 
@@ -220,6 +222,8 @@ def infer(
     ----------
     noise
         Of the task's own, for a regression whose noise was left open.
+    evidence
+        About what the task adds to a prior, where the choice of the prior came to know it.
     """
     held_out = None
     head, settings = state.network.head, state.settings
@@ -233,6 +237,8 @@ def infer(
         found = read(state, pair[0], pair[1], task, *pair[2:])
         held_out = _checked(state, found, head.output_count(found.x))
     assert settings.inference is not None
+    # Only what has closed forms is chosen a prior by its evidence.
+    known = {} if evidence is None else {"evidence": evidence}
     return settings.inference.infer(
         head,
         state.likelihood_of_noise(noise),
@@ -242,6 +248,7 @@ def infer(
         start_from_prior=start_from_prior,
         seed=settings.seed,
         progress=progress,
+        **known,
     )
 
 

@@ -121,9 +121,9 @@ def _added(
     """
     knowledge = copy.copy(state.knowledge)
     chained = not knowledge.independent and bool(knowledge.records)
-    scale, noise = choose(state, data, chained)
+    scale, noise, evidence = choose(state, data, chained)
     priors = knowledge.next_priors(scale)
-    result = infer(state, priors, data, name, validation, chained, progress, noise)
+    result = infer(state, priors, data, name, validation, chained, progress, noise, evidence)
     result = as_kept(state, result, priors)
     brought = (
         fit_expert(state, priors, data, name, result, noise)
@@ -192,11 +192,11 @@ def relearn(
     state, data = prepare(state, x, y, record.name, sample_weight)
     data, aside = set_aside(state, data)
     chained = any(prior is not None for prior in record.priors)
-    scale, noise = choose(state, data, chained)
+    scale, noise, evidence = choose(state, data, chained)
     priors = _priors_of(knowledge, record.name)
     if not chained:
         priors = tuple(scaled(prior, scale) for prior in knowledge.priors)
-    result = infer(state, priors, data, record.name, validation, chained, progress, noise)
+    result = infer(state, priors, data, record.name, validation, chained, progress, noise, evidence)
     result = as_kept(state, result, priors)
     anew = replace(record, samples=data.size, updates=result.updates, scale=scale, noise=noise)
     moments = moments_of(state, data, result)

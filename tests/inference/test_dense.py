@@ -13,7 +13,7 @@ from torch import nn
 
 from ibcl import DenseGaussian, DenseVI, DiagonalGaussian, MeanFieldVI
 from ibcl.gaussians import LowRankGaussian
-from ibcl.inference.sites import SiteProblem
+from ibcl.inference.sites import Natural, SiteProblem
 from ibcl.likelihoods import Bernoulli, Categorical, Normal, Poisson
 from ibcl.networks import FlatNetwork, linear, mlp, random_features
 from ibcl.tasks import TaskData
@@ -34,6 +34,19 @@ def logistic_data(n: int, columns: int, seed: int = 0) -> tuple[torch.Tensor, to
     x = torch.randn(n, columns, generator=generator)
     logits = 2 * x[:, 0] - 1
     return x, (torch.rand(n, generator=generator) < torch.sigmoid(logits)).float()
+
+
+def evaluations(monkeypatch) -> list[torch.dtype]:
+    """Return the precisions of all evaluations from now on, as they come."""
+    seen: list[torch.dtype] = []
+    evaluate = SiteProblem.evaluate
+
+    def watched(problem, natural):
+        seen.append(problem.dtype)
+        return evaluate(problem, natural)
+
+    monkeypatch.setattr(SiteProblem, "evaluate", watched)
+    return seen
 
 
 @given(seed=st.integers(0, 500), outputs=st.integers(1, 3), noise=st.floats(0.1, 3))
@@ -149,14 +162,7 @@ def test_very_many_samples_are_left_to_single_precision_with_the_same_posterior(
     (expected,) = infer(linear(5), Bernoulli(), prior, x, y, tolerance=1e-8).posteriors
     monkeypatch.setattr("ibcl.inference.sites.LARGE", 0)
     monkeypatch.setattr("ibcl.inference.sites._VERY_LARGE", 0)
-    evaluated = []
-    evaluate = SiteProblem.evaluate
-
-    def watched(problem, natural):
-        evaluated.append(problem.dtype)
-        return evaluate(problem, natural)
-
-    monkeypatch.setattr(SiteProblem, "evaluate", watched)
+    evaluated = evaluations(monkeypatch)
     (found,) = infer(linear(5), Bernoulli(), prior, x, y).posteriors
     assert set(evaluated) == {torch.float32}
     deviations = (found.mean - expected.mean) * expected.precision.diagonal().sqrt()
@@ -380,3 +386,45 @@ def test_progress_counts_priors_and_says_the_loss_of_a_sample():
     assert [(step.done, step.total) for step in seen] == [(1, 2), (2, 2)]
     expected = [-bound / 40 for bound in result.objectives]
     assert [step.objective for step in seen] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n", "columns"), [(300, 60), (50, 60), (20, 60)])
+def test_the_ways_of_very_wide_heads_end_at_the_same_posterior(n, columns, monkeypatch):
+    """Estimated sizes, inverses by halves, means moved first, few samples in their span."""
+    x, y = logistic_data(n, columns)
+    prior = isotropic(columns + 1, 0.5)
+    (expected,) = infer(linear(columns), Bernoulli(), prior, x, y, tolerance=1e-6).posteriors
+    monkeypatch.setattr("ibcl.inference.sites.LARGE", 0)
+    monkeypatch.setattr("ibcl.inference.sites._MANY_PARAMETERS", 8)
+    (found,) = infer(linear(columns), Bernoulli(), prior, x, y, tolerance=1e-4).posteriors
+    deviations = (found.mean - expected.mean) * expected.precision.diagonal().sqrt()
+    assert float(deviations.abs().max()) < 1e-3
+    torch.testing.assert_close(found.precision, expected.precision, rtol=1e-3, atol=1e-2)
+
+
+def test_known_evidence_is_a_place_to_begin_at_and_changes_nothing_else(monkeypatch):
+    x, y = logistic_data(400, 20)
+    prior = isotropic(21, 3.0)
+    network, data = FlatNetwork(linear(20)), TaskData(x, y)
+    seen = evaluations(monkeypatch)
+    (afresh,) = DenseVI(tolerance=1e-6).infer(network, Bernoulli(), [prior], data).posteriors
+    steps = len(seen)
+    near = afresh.natural_parameters() - prior.natural_parameters()
+    evidence = Natural(1.1 * near.linear, 1.1 * near.precision)
+    seen.clear()
+    (begun,) = (
+        DenseVI(tolerance=1e-6)
+        .infer(network, Bernoulli(), [prior], data, evidence=[evidence])
+        .posteriors
+    )
+    assert_same_gaussian(begun, afresh, tolerance=1e-5)
+    assert len(seen) < steps
+    # What is far off, or no Gaussian at all, is a worse place to begin at and no other answer.
+    for wrong in (-5.0, 1e4):
+        evidence = Natural(wrong * near.linear, wrong * near.precision)
+        (found,) = (
+            DenseVI(tolerance=1e-6)
+            .infer(network, Bernoulli(), [prior], data, evidence=[evidence])
+            .posteriors
+        )
+        assert_same_gaussian(found, afresh, tolerance=1e-5)

@@ -10,7 +10,7 @@ from torch import nn
 import ibcl
 from ibcl.inference import sites
 from ibcl.inference.head import head_features
-from ibcl.inference.prior_scale import best_prior_std, grouped
+from ibcl.inference.prior_scale import choose_prior, grouped
 from ibcl.inference.samples import Block, HeldSamples, drawn
 from ibcl.likelihoods import Bernoulli, OneVsRest, Poisson
 from ibcl.networks import FlatNetwork, linear
@@ -138,17 +138,17 @@ def test_the_cheap_search_prefers_the_prior_of_the_largest_bound():
     network, stds = FlatNetwork(linear(6)), (0.1, 0.3, 1.0, 3.0, 10.0)
     priors = [isotropic(7, std) for std in stds]
     bounds = ibcl.DenseVI().infer(network, Bernoulli(), priors, data).objectives
-    found = best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
+    found = choose_prior(network, Bernoulli(), ibcl.DenseVI(), stds, data).std
     assert found == stds[max(range(5), key=bounds.__getitem__)]
     few, wide = task(25, 60), FlatNetwork(linear(60))
     bounds = ibcl.DenseVI().infer(wide, Bernoulli(), [isotropic(61, s) for s in stds], few)
-    found = best_prior_std(wide, Bernoulli(), ibcl.DenseVI(), stds, few)
+    found = choose_prior(wide, Bernoulli(), ibcl.DenseVI(), stds, few).std
     assert found == stds[max(range(5), key=bounds.objectives.__getitem__)]
     classes = data._replace(y=data.x[:, :3].argmax(1))
     three = FlatNetwork(linear(6, 3))
     priors = [isotropic(21, std) for std in stds]
     bounds = ibcl.OneVsRestVI().infer(three, OneVsRest(), priors, classes).objectives
-    found = best_prior_std(three, OneVsRest(), ibcl.OneVsRestVI(), stds, classes)
+    found = choose_prior(three, OneVsRest(), ibcl.OneVsRestVI(), stds, classes).std
     assert found == stds[max(range(5), key=bounds.__getitem__)]
 
 
@@ -159,9 +159,9 @@ def test_a_search_that_gives_up_early_finds_what_one_that_goes_on_finds(slope, m
     x = torch.randn(300, 6, generator=generator)
     noisy = slope * x.sum(1) + torch.randn(300, generator=generator)
     data = TaskData(x, (noisy > 0).float())
-    early = best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
+    early = choose_prior(network, Bernoulli(), ibcl.DenseVI(), stds, data).std
     monkeypatch.setattr(sites.Approximation, "reach", property(lambda _: torch.inf))
-    assert early == best_prior_std(network, Bernoulli(), ibcl.DenseVI(), stds, data)
+    assert early == choose_prior(network, Bernoulli(), ibcl.DenseVI(), stds, data).std
 
 
 def test_grouping_counts_repeated_rows_by_their_effective_size():

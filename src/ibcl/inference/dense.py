@@ -13,7 +13,7 @@ from ibcl.gaussians import DenseGaussian, Gaussian
 from ibcl.inference.head import check_prior, head_features, parameter_positions
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
 from ibcl.inference.samples import HeldSamples, Samples
-from ibcl.inference.sites import Approximation, SiteProblem, needed_bytes, solve
+from ibcl.inference.sites import Approximation, Natural, SiteProblem, needed_bytes, solve
 from ibcl.likelihoods import Likelihood
 from ibcl.likelihoods.requirements import require_log_concave
 from ibcl.networks import FlatNetwork
@@ -68,15 +68,28 @@ class DenseVI:
         start_from_prior: bool = False,
         seed: int = 0,
         progress: ProgressCallback | None = None,
+        evidence: Sequence[Natural] | None = None,
     ) -> InferenceResult:
-        """Return the full-covariance posterior of each prior; deterministic, whatever the seed."""
+        """Return the full-covariance posterior of each prior; deterministic, whatever the seed.
+
+        Parameters
+        ----------
+        evidence
+            About what the task adds to a prior, where that is known: a place to begin at.
+        """
         self._check_likelihood(network, likelihood, data.y)
         for prior in priors:
             check_prior(prior, network.dimension)
         self._check_memory(network, data.size)
         samples = HeldSamples(head_features(network, data.x), data.y, data.weights)
         return self.infer_samples(
-            network, likelihood, priors, samples, total_weight=data.total_weight, progress=progress
+            network,
+            likelihood,
+            priors,
+            samples,
+            total_weight=data.total_weight,
+            progress=progress,
+            evidence=evidence,
         )
 
     def infer_samples(
@@ -88,6 +101,7 @@ class DenseVI:
         *,
         total_weight: float | None = None,
         progress: ProgressCallback | None = None,
+        evidence: Sequence[Natural] | None = None,
     ) -> InferenceResult:
         """Return the posterior of each prior from features φ in blocks.
 
@@ -97,6 +111,8 @@ class DenseVI:
             Features before the head's linear layer, not the network's inputs.
         total_weight
             The sum of their weights, their number without it.
+        evidence
+            As in `infer`.
 
         Examples
         --------
@@ -117,7 +133,8 @@ class DenseVI:
         posteriors, bounds, converged = [], [], True
         for index, prior in enumerate(priors):
             check_prior(prior, network.dimension)
-            q = self._solve(samples, likelihood, prior, order, layer.bias is not None)
+            begun = None if evidence is None else evidence[0]
+            q = self._solve(samples, likelihood, prior, order, layer.bias is not None, begun)
             posterior = _posterior(q, back, prior.mean.device)
             posteriors.append(self._projected(posterior, prior))
             bounds.append(q.bound)
@@ -148,6 +165,7 @@ class DenseVI:
         prior: Gaussian,
         positions: Tensor,
         bias: bool,
+        evidence: Natural | None,
     ) -> Approximation:
         """Solve for the parameters at these positions of θ, which no others are tied to."""
         place = positions.to(prior.mean.device)
@@ -158,7 +176,8 @@ class DenseVI:
             prior.natural_parameters().precision_at(place).to(samples.device, torch.float64),
             bias=bias,
         )
-        found = solve(problem, self.tolerance, self.max_iterations)
+        start = None if evidence is None else problem.prior.plus(evidence)
+        found = solve(problem, self.tolerance, self.max_iterations, start)
         # What a span of few samples leaves to a very wide prior is checked here alone.
         if int(torch.linalg.cholesky_ex(found.precision).info):
             raise ValueError(problem.why_none())

@@ -23,7 +23,7 @@ from ibcl.inference.dense import DenseVI, _first_labels
 from ibcl.inference.head import check_prior, parameter_positions
 from ibcl.inference.protocol import InferenceResult, Progress, ProgressCallback
 from ibcl.inference.samples import RelabelledSamples, Samples
-from ibcl.inference.sites import needed_bytes
+from ibcl.inference.sites import Natural, needed_bytes
 from ibcl.likelihoods import Likelihood
 from ibcl.likelihoods.likelihood import Separated
 from ibcl.networks import FlatNetwork
@@ -71,6 +71,7 @@ class OneVsRestVI(DenseVI):
         *,
         total_weight: float | None = None,
         progress: ProgressCallback | None = None,
+        evidence: Sequence[Natural] | None = None,
     ) -> InferenceResult:
         """Return the posterior of each prior from features φ in blocks."""
         layer = network.linear_head().layer
@@ -94,6 +95,7 @@ class OneVsRestVI(DenseVI):
                     prior,
                     positions[c],
                     layer.bias is not None,
+                    None if evidence is None else evidence[c],
                 )
                 means[c], blocks[c] = q.mean, q.precision
                 bound += q.bound

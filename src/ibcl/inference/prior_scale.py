@@ -31,12 +31,23 @@ from ibcl.tasks import TaskData
 
 # Samples that are drawn: so many a parameter of one output, and at least so many.
 _A_PARAMETER, _SMALLEST = 16, 4096
+# Where a pass over those would take more multiplications than this, fewer, but at least so many.
+_MOST_WORK, _FEWEST_IN_SPAN = 2**36, 2048
 # How closely each standard deviation's posterior is found, of few samples and of many. The ELBO is
 # short of its maximum by about half the square of it per parameter.
 _TOLERANCE, _LARGE_TOLERANCE = 0.01, 0.03
 
 
-def best_prior_std(
+class PriorChoice(NamedTuple):
+    """A prior's standard deviation, and what is known of the posterior under it."""
+
+    std: float
+    evidence: tuple[Natural, ...] | None
+    """About what all samples add to the prior, one for each problem that outputs make, in the order
+    of `parameter_positions`; None where the search had other coordinates."""
+
+
+def choose_prior(
     network: FlatNetwork,
     likelihood: Likelihood,
     inference: DenseVI,
@@ -44,8 +55,8 @@ def best_prior_std(
     data: TaskData,
     *,
     group: bool = False,
-) -> float:
-    """Return the one of these standard deviations of the prior with the largest ELBO.
+) -> PriorChoice:
+    """Choose the one of these standard deviations of the prior with the largest ELBO.
 
     Parameters
     ----------
@@ -64,19 +75,20 @@ def best_prior_std(
     >>> from ibcl.networks import linear
     >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
     >>> data = TaskData(x, (x[:, 0] > 0).float())
-    >>> best_prior_std(FlatNetwork(linear(3)), Bernoulli(), DenseVI(), [0.1, 10.0], data)
+    >>> choose_prior(FlatNetwork(linear(3)), Bernoulli(), DenseVI(), [0.1, 10.0], data).std
     10.0
     """
     samples = HeldSamples(head_features(network, data.x), data.y, data.weights)
     layer = network.linear_head().layer
     bias = layer.bias is not None
     columns = layer.in_features + bias
-    part = drawn(samples, max(_SMALLEST, _A_PARAMETER * columns))
+    part = drawn(samples, _count(columns))
     if group:
         part = grouped(part)
     order = parameter_positions(layer, samples.device)
     centre = network.centre.to(samples.device, torch.float64)[order]
-    if part.size < columns and not bool(centre.any()):
+    in_span = part.size < columns and not bool(centre.any())
+    if in_span:
         part, columns, bias = _in_their_span(part, bias), part.size, False
         centre = centre.new_zeros(len(centre), columns)
     separated = likelihood.separate(part.y, layer.out_features)
@@ -106,7 +118,9 @@ def best_prior_std(
                 ]
         better = max(near, key=lambda place: sum(fit.bound for fit in known[place]))
         if better == best:
-            return float(stds[best])
+            share = 1.0 if in_span else _total_weight(samples) / _total_weight(part)
+            evidence = tuple(fit.evidence.scaled(share) for fit in known[best])
+            return PriorChoice(float(stds[best]), None if in_span else evidence)
         best = better
 
 
@@ -164,6 +178,22 @@ class _Problem(NamedTuple):
         )
         natural = Natural(q.precision @ q.mean, q.precision)
         return _Fit(q.bound, natural.plus(prior, -1))
+
+
+def _count(columns: int) -> int:
+    """How many samples are drawn for so many columns.
+
+    Examples
+    --------
+    >>> _count(50), _count(500), _count(1600), _count(5000)
+    (4096, 8000, 25600, 2748)
+    """
+    wanted = max(_SMALLEST, _A_PARAMETER * columns)
+    return max(min(wanted, _MOST_WORK // columns**2), min(wanted, _FEWEST_IN_SPAN))
+
+
+def _total_weight(samples: HeldSamples) -> float:
+    return samples.size if samples.weights is None else float(samples.weights.sum())
 
 
 def _in_their_span(samples: HeldSamples, bias: bool) -> HeldSamples:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 # Rows of a block, fewer where they are wide: small enough for a processor's caches to help, large
 # enough for its matrix products to be fast.
-_ROWS, _NUMBERS = 4096, 2**21
+_ROWS, _NUMBERS = 4096, 2**23
 
 
 class Block(NamedTuple):

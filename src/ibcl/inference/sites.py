@@ -15,10 +15,12 @@ Anderson's extrapolation and damped wherever the ELBO would fall. Nothing is sam
 learning rate; for linear-Gaussian models the first step is exact.
 
 Large problems are solved in stages, each of which begins where the one before ended: on a part of
-the samples, on all in single precision, on all in double precision. Very large ones, of many
-samples per parameter, are left to single precision where it reached the tolerance: their sums are
-double, so that what products are rounded by averages out. A problem of fewer samples than columns
-is solved in the span of its features (`_Span`).
+the samples, on all in single precision, on all in double precision. Their means are moved to where
+the ELBO is largest under the precision at hand before the precision is moved again, since a step of
+the mean costs n·D multiplications and one of the precision n·D². Very large ones, of many samples
+per parameter, are left to single precision where it reached the tolerance: their sums are double,
+so that what products are rounded by averages out. A problem of few samples for its columns is
+solved in the span of its features (`_Span`).
 """
 
 from __future__ import annotations
@@ -50,13 +52,18 @@ _SMALLEST_RATE = 0.05
 LARGE = 2e7
 # Problems above this many, with so many samples per parameter, are left to single precision.
 _VERY_LARGE, _MANY_A_PARAMETER = 5e8, 16
+# Of large problems only those with at most so many samples per column are solved in their span.
+_SPAN_SHARE = 0.75
+# From so many parameters on a matrix's size is estimated from so many directions, and a triangular
+# matrix inverted in halves.
+_MANY_PARAMETERS, _DIRECTIONS = 1024, 16
 # A part of the samples to begin with: so many per parameter and at least so many, where all are so
 # many times as many; and when it is solved well enough.
 _PART_A_PARAMETER, _SMALLEST_PART, _WORTH_A_PART, _PART_TOLERANCE = 8, 2048, 3, 0.3
 # How closely a mean is found for a precision of a part, in posterior standard deviations.
-_MEAN_TOLERANCE, _MEAN_ITERATIONS = 0.2, 40
-# How closely single precision comes, so that double precision has one step left to do.
-_SINGLE_TOLERANCE = 0.003
+_MEAN_TOLERANCE, _MEAN_ITERATIONS = 0.03, 60
+# Where single precision comes no closer in so many steps, double precision goes on.
+_MOST_ROUGH = 40
 # How many matrices of the posterior's size exist at once beside the extrapolation's.
 _POSTERIORS = 7
 
@@ -91,6 +98,10 @@ class Natural(NamedTuple):
             torch.add(self.linear, other.linear, alpha=weight),
             torch.add(self.precision, other.precision, alpha=weight),
         )
+
+    def scaled(self, weight: float) -> Natural:
+        """Return weight · self."""
+        return self if weight == 1 else Natural(weight * self.linear, weight * self.precision)
 
 
 class Approximation(NamedTuple):
@@ -177,11 +188,13 @@ def solve(
         return span.lift(solve(span.problem, tolerance, max_iterations, start, rival))
     *rough, last = problem.stages(tolerance, begun=start is not None)
     before = None
+    if start is not None and rough:
+        start = rough[0].problem.moved(start)
     single = problem.left_to_single_precision
     for stage, after in pairwise([*rough, last]):
         begin = stage.begin(start, before)
         if begin is not None:
-            before = stage.iterate(begin, max_iterations)
+            before = stage.iterate(begin, min(max_iterations, _MOST_ROUGH))
             start = before.target
             if stage.share < 1:
                 start = after.problem.with_best_mean(problem.scaled(start, stage.share))
@@ -221,13 +234,13 @@ class Stage(NamedTuple):
                 break
             proposal = None
             if len(history) > 1 and current.slower_than_newton(history[-2]):
-                proposal = problem.evaluate(_extrapolate(history, problem))
+                proposal = problem.evaluate(problem.moved(_extrapolate(history, problem)))
                 if proposal is None or not proposal.improves_on(current):
                     proposal, history = None, [current]
             step = 1.0
             change = current.target.plus(current.natural, -1)
             while proposal is None:
-                proposal = problem.evaluate(current.natural.plus(change, step))
+                proposal = problem.evaluate(problem.moved(current.natural.plus(change, step)))
                 if step > _SMALLEST_STEP and (
                     proposal is None or not proposal.improves_on(current)
                 ):
@@ -295,13 +308,18 @@ class SiteProblem:
         self.multiplications = samples.size * len(prior_mean) ** 2
         self.parameters = parameters or len(prior_mean)
         self.history = _history(len(prior_mean))
-        self._known: _Variances | None = None
+        self._known: _Known | None = None
 
     @property
     def left_to_single_precision(self) -> bool:
         """Whether so many samples say so much of each parameter that single precision is enough."""
         many = self.samples.size > _MANY_A_PARAMETER * len(self.prior_mean)
         return many and self.multiplications > _VERY_LARGE
+
+    def moved(self, natural: Natural) -> Natural:
+        """Return it with its best mean, where a step of the mean is far cheaper than others."""
+        cheap = self.outputs == 1 and self.multiplications > LARGE
+        return self.with_best_mean(natural) if cheap and self.dtype == torch.float32 else natural
 
     def over(self, samples: Samples, dtype: torch.dtype) -> SiteProblem:
         """Return the problem of other samples in some precision, with the same prior."""
@@ -333,14 +351,17 @@ class SiteProblem:
                 )
             if self.dtype != torch.float32:
                 whole = self.over(self.samples, torch.float32)
-                closely = tolerance if self.left_to_single_precision else _SINGLE_TOLERANCE
-                stages.append(Stage(whole, max(tolerance, closely)))
+                stages.append(Stage(whole, tolerance))
         return [*stages, Stage(self, tolerance)]
+
+    @property
+    def prior(self) -> Natural:
+        """Its natural parameters."""
+        return Natural(self.prior_precision @ self.prior_mean, self.prior_precision)
 
     def scaled(self, natural: Natural, share: float) -> Natural:
         """Return the natural parameters that all samples would give, from those of some of them."""
-        prior = Natural(self.prior_precision @ self.prior_mean, self.prior_precision)
-        return prior.plus(natural.plus(prior, -1), 1 / share)
+        return self.prior.plus(natural.plus(self.prior, -1), 1 / share)
 
     @cached_property
     def prior_root(self) -> Tensor | None:
@@ -354,15 +375,20 @@ class SiteProblem:
         return None if int(failure) else factor
 
     def in_units_of_the_prior(self, natural: Natural) -> Tensor:
-        """L₀⁻¹ P L₀⁻ᵀ and L₀⁻¹ η as one vector."""
+        """L₀⁻¹ P L₀⁻ᵀ and L₀⁻¹ η as one vector, of many parameters along some directions."""
         root = self.prior_root
         assert root is not None
-        if root.ndim == 1:
-            precision = natural.precision / root / root[:, None]
-            return torch.cat([precision.flatten(), natural.linear / root])
-        half = torch.linalg.solve_triangular(root, natural.precision, upper=False)
-        precision = torch.linalg.solve_triangular(root, half.T, upper=False)
-        linear = torch.linalg.solve_triangular(root, natural.linear[:, None], upper=False)
+        size, linear = len(root), _unwhitened(root, natural.linear[:, None])
+        if size < _MANY_PARAMETERS:
+            precision = _unwhitened(root, _unwhitened(root, natural.precision).T)
+        else:
+            directions = _directions(size, root)
+            across = (
+                directions / root[:, None]
+                if root.ndim == 1
+                else torch.linalg.solve_triangular(root.T, directions, upper=True)
+            )
+            precision = _unwhitened(root, natural.precision @ across)
         return torch.cat([precision.flatten(), linear[:, 0]])
 
     def start(self, best: bool = True) -> Approximation | None:
@@ -374,13 +400,7 @@ class SiteProblem:
         points: list[_OutputsOf] = [self._known_outputs(self.prior_mean)]
         root = self.prior_root
         if root is not None:
-            identity = torch.eye(len(self.prior_mean), dtype=torch.float64, device=root.device)
-            inverse = (
-                torch.diag(root.reciprocal())
-                if root.ndim == 1
-                else torch.linalg.solve_triangular(root, identity, upper=False)
-            )
-            points.insert(0, self._gaussian_outputs(self.prior_mean, inverse))
+            points.insert(0, self._prior_outputs(root))
         first = next(iter(self.samples.blocks()))
         if self.likelihood.likely_outputs(first.y[:1], self.outputs) is not None:
             points.append(self._likely_outputs)
@@ -400,16 +420,18 @@ class SiteProblem:
 
     def evaluate(self, natural: Natural) -> Approximation | None:
         """Return the Gaussian of these natural parameters with its target, or None."""
-        factor, failure = torch.linalg.cholesky_ex(natural.precision)
-        if int(failure):
-            return None
-        mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
-        identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
-        inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
-        outputs_of = self._gaussian_outputs(mean, inverse)
-        if self._known is not None and self._known.precision is natural.precision:
-            outputs_of = self._outputs_of_known(mean, self._known.variances)
-        self._known = None
+        known, self._known = self._known, None
+        if known is not None and known.precision is natural.precision:
+            factor, inverse = known.factor, known.inverse
+            mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
+            outputs_of = self._outputs_of_known(mean, known.variances)
+        else:
+            factor, failure = torch.linalg.cholesky_ex(natural.precision)
+            if int(failure):
+                return None
+            inverse = _inverse_of_triangular(factor)
+            mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
+            outputs_of = self._gaussian_outputs(mean, inverse)
         target, loss = self._pass(outputs_of)
         bound = -loss - self._divergence(mean, factor, inverse)
         if not math.isfinite(bound) or not bool(
@@ -417,7 +439,7 @@ class SiteProblem:
         ):
             return None
         gradient = target.linear - target.precision @ mean
-        change = inverse @ (target.precision - natural.precision) @ inverse.T
+        change = _size_of_change(inverse, target.precision, natural.precision)
         root = self.parameters**0.5
         rounding = 1e-9 if self.dtype == torch.float64 else 1e-6
         return Approximation(
@@ -427,7 +449,7 @@ class SiteProblem:
             target=target,
             bound=bound,
             mean_step=float((inverse @ gradient).norm()) / root,
-            precision_step=float(change.norm()) / root,
+            precision_step=change / root,
             uncertainty=max(self.likelihood.quadrature_error, rounding),
         )
 
@@ -442,11 +464,10 @@ class SiteProblem:
         if int(failure) or self.outputs > 1:
             return natural
         mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
-        identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
-        inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
+        inverse = _inverse_of_triangular(factor)
         outputs_of = self._gaussian_outputs(mean, inverse)
         covariances = [outputs_of(features, y)[1] for features, y, _ in self._blocks(ones=False)]
-        self._known = _Variances(natural.precision, covariances)
+        self._known = _Known(natural.precision, factor, inverse, covariances)
 
         def loss_and_gradient(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             theta = mean + inverse.T @ torch.as_tensor(u).to(mean)
@@ -552,6 +573,20 @@ class SiteProblem:
 
         return outputs_of
 
+    def _prior_outputs(self, root: Tensor) -> _OutputsOf:
+        """Means and covariances of outputs under the prior, with the root of its precision."""
+        if root.ndim > 1:
+            return self._gaussian_outputs(self.prior_mean, _inverse_of_triangular(root))
+        variances = root.square().reciprocal().reshape(self.outputs, self.columns).to(self.dtype)
+
+        def outputs_of(features: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+            given = features.shape[1]
+            spread = features.square() @ variances[:, :given].T
+            spread = spread + variances[:, given:].sum(1)
+            return self._outputs(self.prior_mean, features), torch.diag_embed(spread.double())
+
+        return outputs_of
+
     def _outputs_of_known(self, mean: Tensor, variances: Sequence[Tensor]) -> _OutputsOf:
         """Means, with the variances of every block in turn."""
         blocks = iter(variances)
@@ -592,10 +627,12 @@ class SiteProblem:
 _OutputsOf = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-class _Variances(NamedTuple):
-    """What the outputs of all blocks vary by under a precision."""
+class _Known(NamedTuple):
+    """A precision with its factor, that one's inverse, and what outputs of all blocks vary by."""
 
     precision: Tensor
+    factor: Tensor
+    inverse: Tensor
     variances: Sequence[Tensor]
 
 
@@ -625,6 +662,50 @@ def _copy_triangle(gram: Tensor) -> None:
         own.copy_(own.triu() + own.triu(1).T)
 
 
+def _inverse_of_triangular(factor: Tensor) -> Tensor:
+    """L⁻¹ of a lower triangular L; of a large one by halves, which are matrix products mostly."""
+    size = len(factor)
+    if size < _MANY_PARAMETERS:
+        identity = torch.eye(size, dtype=factor.dtype, device=factor.device)
+        solved: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
+        return solved
+    half = size // 2
+    inverse = torch.zeros_like(factor)
+    inverse[:half, :half] = _inverse_of_triangular(factor[:half, :half])
+    inverse[half:, half:] = _inverse_of_triangular(factor[half:, half:])
+    beside = inverse[half:, half:] @ factor[half:, :half]
+    inverse[half:, :half] = (beside @ inverse[:half, :half]).neg_()
+    return inverse
+
+
+def _size_of_change(inverse: Tensor, after: Tensor, before: Tensor) -> float:
+    r"""‖L⁻¹ (P′ − P) L⁻ᵀ‖ in Frobenius's norm, with L⁻¹ given.
+
+    Of many parameters it is estimated from directions z, always the same: E‖M z‖² = ‖M‖².
+    """
+    size = len(inverse)
+    if size < _MANY_PARAMETERS:
+        return float((inverse @ (after - before) @ inverse.T).norm())
+    along = inverse.T @ _directions(size, inverse)
+    return float((inverse @ (after @ along - before @ along)).norm())
+
+
+def _directions(size: int, like: Tensor) -> Tensor:
+    """Columns z_i, always the same, with E Σ_i (M z_i)(M z_i)ᵀ = M Mᵀ."""
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(size, _DIRECTIONS, generator=generator, dtype=torch.float64)
+    scaled: Tensor = directions.to(like.device) / _DIRECTIONS**0.5
+    return scaled
+
+
+def _unwhitened(root: Tensor, columns: Tensor) -> Tensor:
+    """L₀⁻¹ of each column, with the prior's root."""
+    if root.ndim == 1:
+        return columns / root[:, None]
+    solved: Tensor = torch.linalg.solve_triangular(root, columns, upper=False)
+    return solved
+
+
 def _squared_lengths(features: Tensor, whitening: Tensor) -> Tensor:
     """‖φ_sᵀ U‖² of every row, for an upper triangular U; the column of ones is given or not."""
     given = features.shape[1]
@@ -639,7 +720,7 @@ def _squared_lengths(features: Tensor, whitening: Tensor) -> Tensor:
 
 
 class _Span:
-    r"""A problem with fewer samples than columns, in the span of its whitened features.
+    r"""A problem with few samples for its columns, in the span of its whitened features.
 
     With P₀ = L₀L₀ᵀ, u = L₀ᵀθ and the rows ΦL₀⁻ᵀ = RᵀQᵀ, outputs depend on a = Qᵀu alone, of n
     numbers with the prior N(Qᵀ L₀ᵀμ₀, I); across the span u keeps its prior. So the same ELBO is
@@ -653,7 +734,7 @@ class _Span:
         features = samples.features.double()
         if whole.bias:
             features = torch.cat([features, features.new_ones(len(features), 1)], 1)
-        self.basis, triangle = torch.linalg.qr(self._unwhitened(features.T))
+        self.basis, triangle = torch.linalg.qr(_unwhitened(root, features.T))
         prior = self.basis.T @ self._whitened(whole.prior_mean)
         identity = torch.eye(len(prior), dtype=torch.float64, device=prior.device)
         self.problem = SiteProblem(
@@ -669,7 +750,8 @@ class _Span:
     def of(cls, problem: SiteProblem) -> _Span | None:
         """Return the smaller problem, or None where there is none."""
         size, root = problem.samples.size, problem.prior_root
-        if problem.outputs > 1 or size >= problem.columns or root is None:
+        most = problem.columns * (1.0 if problem.multiplications <= LARGE else _SPAN_SHARE)
+        if problem.outputs > 1 or size >= most or root is None:
             return None
         return cls(problem, root, held(problem.samples.blocks()))
 
@@ -677,17 +759,10 @@ class _Span:
         """L₀ᵀ θ."""
         return self.root * theta if self.root.ndim == 1 else self.root.T @ theta
 
-    def _unwhitened(self, columns: Tensor) -> Tensor:
-        """L₀⁻¹ of each column."""
-        if self.root.ndim == 1:
-            return columns / self.root[:, None]
-        solved: Tensor = torch.linalg.solve_triangular(self.root, columns, upper=False)
-        return solved
-
     def drop(self, natural: Natural) -> Natural:
         """Natural parameters of a, where those of θ differ from the prior's in the span alone."""
-        across = self._unwhitened(self._unwhitened(natural.precision).T)
-        linear = self._unwhitened(natural.linear[:, None])[:, 0]
+        across = _unwhitened(self.root, _unwhitened(self.root, natural.precision).T)
+        linear = _unwhitened(self.root, natural.linear[:, None])[:, 0]
         return Natural(self.basis.T @ linear, self.basis.T @ across @ self.basis)
 
     def lift(self, found: Approximation) -> Approximation:
