@@ -69,6 +69,25 @@ def test_rows_in_blocks_are_the_rows(monkeypatch, rows):
     torch.testing.assert_close((gate(rows), gate.novelty(rows)), together, rtol=1e-12, atol=1e-12)
 
 
+def test_products_in_single_precision_say_the_same_of_a_row_alone_and_in_a_batch(monkeypatch, rows):
+    kept = records(4)
+    exact = density_gate(kept)
+    monkeypatch.setattr("ibcl.routing.densities._MANY_MAPS", 0)
+    rounded = density_gate(kept)
+    assert rounded.product_maps.dtype == torch.float32
+    together = rounded.joint(rows)
+    assert together.dtype == torch.float64
+    torch.testing.assert_close(together, exact.joint(rows), rtol=2e-8, atol=1e-5)
+    torch.testing.assert_close(rounded.novelty(rows), exact.novelty(rows), rtol=1e-5, atol=0)
+    alone = torch.cat([rounded.joint(row[None]) for row in rows])
+    torch.testing.assert_close(alone, together, rtol=2e-8, atol=1e-5)
+    shares = [torch.softmax(gate(rows), 1) for gate in (exact, rounded)]
+    torch.testing.assert_close(*shares, rtol=0, atol=1e-5)
+    # What a file keeps is not rounded.
+    for name, tensor in exact.tensors().items():
+        assert torch.equal(tensor, rounded.tensors()[name])
+
+
 def test_bounds_ask_the_gate_once_however_many_tasks(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     learner = ibcl.IBCL(ibcl.networks.linear(3))

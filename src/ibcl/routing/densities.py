@@ -58,6 +58,9 @@ _SHORT = 0.1
 _BLOCK = 2**22
 # Numbers of whitened features that are made and summed while in the processor's cache.
 _CACHED = 2**18
+# Numbers of all classes' maps above which z is made and mapped in single precision: that is most of
+# a row's multiplications, and as squares are summed in double, J moves by some 1e-8 of its size.
+_MANY_MAPS = 2**19
 
 
 class Frequencies(NamedTuple):
@@ -195,6 +198,8 @@ class DensityGate(TaskGate):
     by_task: Tensor
     by_number: Tensor
     ranked: Tensor
+    product_whitening: Tensor
+    product_maps: Tensor
     mapped_means: Tensor
     whitened_means: Tensor
 
@@ -212,6 +217,7 @@ class DensityGate(TaskGate):
         counts = torch.bincount(self.task, minlength=self.tasks)
         self._begins = [0, *counts.cumsum(0).cpu().tolist()]
         self._most_classes = int(counts.max())
+        single = self.maps.numel() > _MANY_MAPS
         derived = {
             "frequencies": waves.frequencies,
             "phases": waves.phases,
@@ -219,6 +225,8 @@ class DensityGate(TaskGate):
             # Components in the order of their tasks, and where each of them is in that order.
             "by_number": by_number,
             "ranked": torch.argsort(by_number),
+            "product_whitening": self.whitening.float() if single else self.whitening,
+            "product_maps": self.maps.float() if single else self.maps,
             "mapped_means": torch.einsum("crd,cd->cr", self.maps, self.means),
             "whitened_means": torch.cat(
                 [
@@ -255,15 +263,16 @@ class DensityGate(TaskGate):
 
     def _class_distances(self, directions: Tensor) -> Tensor:
         """(φ̂ − μ_c)ᵀC_c⁻¹(φ̂ − μ_c), shape (n, components)."""
-        z = (directions - self.origin) @ self.whitening.T
-        squares = z.square().sum(1, keepdim=True) + self.means.square().sum(1)
-        distances = (squares - 2 * z @ self.means.T).clamp(min=0)
+        z = (directions - self.origin).to(self.product_maps) @ self.product_whitening.T
+        exact = z.to(directions)
+        squares = exact.square().sum(1, keepdim=True) + self.means.square().sum(1)
+        distances = (squares - 2 * exact @ self.means.T).clamp(min=0)
         own = []
         for block in _blocks(len(self.maps), z.shape[0] * self.maps.shape[1]):
             # The classes' maps side by side, so that one product serves many.
-            maps, means = self.maps[block], self.mapped_means[block]
+            maps, means = self.product_maps[block], self.mapped_means[block].to(z)
             inside = (z @ maps.flatten(0, 1).T).reshape(-1, *means.shape)
-            own.append((inside - means).square().sum(2))
+            own.append((inside - means).square().sum(2, dtype=exact.dtype))
         return (distances - torch.cat(own, 1)).clamp(min=0) / self.stretch
 
     def _subspace_distances(self, directions: Tensor) -> Tensor:
