@@ -3,11 +3,14 @@
     python timings/scale.py            # minutes
     python timings/scale.py --quick    # seconds, for the code rather than the figures
     python timings/scale.py --factors rows columns --no-compare
+    python timings/scale.py --factors --no-compare --wide 2000x5000 20000x5000
 
 Every point is measured in a process of its own, on one thread: processor seconds, and the memory
 that the process came to hold at most beyond what it began with. A factor's *exponent* b is fitted
 to its measurements, time ~ size^b; 1 is linear. At the end, learning is compared with
-`sklearn.linear_model.LogisticRegression` on the same random features of the same rows, as a ratio.
+`sklearn.linear_model.LogisticRegression` on the same random features of the same rows, as a ratio;
+with `--wide` a linear head on tables of these rows and columns, and the estimator's own choice of
+one, with it on the columns themselves.
 """
 
 from __future__ import annotations
@@ -101,6 +104,26 @@ def logistic_regression(size: Size) -> None:
     for x, y in made_up(size):
         with torch.no_grad():
             LogisticRegression(max_iter=1000).fit(features(x).numpy(), y.numpy())
+
+
+def wide(text: str) -> dict[str, object]:
+    """Learn one task of many columns: with a linear head, and with what the estimator chooses."""
+    rows, columns = (int(number) for number in text.split("x"))
+    size = Size(rows, columns, tasks=1)
+
+    def data() -> tuple[torch.Tensor, torch.Tensor]:
+        return made_up(size)[0]
+
+    linear = cost(lambda known: ibcl.IBCL(ibcl.networks.linear(columns)).learn(*known), data)
+    chosen = cost(lambda known: ibcl.IBCLClassifier().fit(*map(np.asarray, known)), data)
+    theirs = cost(lambda known: LogisticRegression(max_iter=1000).fit(*known), data)
+    return {
+        "rows": rows,
+        "columns": columns,
+        "linear": linear._asdict(),
+        "estimator": chosen._asdict(),
+        "logistic_regression": theirs._asdict(),
+    }
 
 
 def answer(learner: ibcl.IBCL, size: Size) -> None:
@@ -217,6 +240,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     parser.add_argument("--factors", nargs="*", choices=list(FULL), default=list(FULL))
     parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--wide", nargs="*", default=[], metavar="ROWSxCOLUMNS")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     sizes = QUICK if arguments.quick else FULL
@@ -224,9 +248,11 @@ def main() -> None:
     base = BASE[arguments.quick]
     grown = [growth(factor, sizes[factor], base) for factor in arguments.factors]
     compared = compare(arguments.quick) if arguments.compare else []
+    many = [wide(each) for each in arguments.wide]
     load = f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores"
     if arguments.json:
-        json.dump({"load": load, "growth": grown, "compared": compared}, sys.stdout, indent=2)
+        found = {"load": load, "growth": grown, "compared": compared, "wide": many}
+        json.dump(found, sys.stdout, indent=2)
         return
     # Tables in files are as wide as they need to be.
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -248,6 +274,11 @@ def main() -> None:
             f"{row['classes']} classes: {row['seconds']:.2f} s, {row['ratio']:.2f} times logistic "
             f"regression on the same features, {row['kilobytes_per_row']:.2f} KB a row"
         )
+    for row in many:
+        console.print(f"{row['rows']:,} rows x {row['columns']:,} columns, two classes, {load}")
+        for name in ("linear", "estimator", "logistic_regression"):
+            seconds, held = row[name].values()  # type: ignore[attr-defined]
+            console.print(f"  {name.replace('_', ' ')}: {seconds:.2f} s, {held / 2**20:,.0f} MB")
 
 
 if __name__ == "__main__":

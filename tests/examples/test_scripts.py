@@ -37,7 +37,7 @@ APART: dict[str, tuple[str, ...]] = {
     ),
     "timings/many_tasks.py": ("--tasks", "9", "--learnt", "3"),
     "timings/on_ray.py": ("scoring", "a_million_users"),
-    "timings/scale.py": ("--quick",),
+    "timings/scale.py": ("--quick", "--wide", "60x80"),
     "timings/service_load.py": ("--clients", "2", "--seconds", "2", "--turns", "1"),
 }
 ELSEWHERE = {
