@@ -7,11 +7,13 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
+from s3_buckets import new_bucket, start_server
 from served_bases import JSON, films, grown, rows
 
 import ibcl
@@ -215,10 +217,43 @@ def test_a_version_that_a_full_disk_kept_away_is_taken_up_later(client, base, mo
 
     monkeypatch.setattr("ibcl.serve.versions._RETRY_SECONDS", 0.1)
     with monkeypatch.context() as disk:
-        disk.setattr("ibcl.serve.versions._link_or_copy", refuse)
+        disk.setattr("ibcl.serve.origins._link_or_copy", refuse)
         grown(base, 3)
         wait_for(lambda: "ibcl_versions_refused_total 1.0" in client.get("/metrics").text)
         time.sleep(0.5)
         assert "ibcl_versions_refused_total 1.0" in client.get("/metrics").text
         assert len(tasks(client)) == 2
     wait_for(lambda: len(tasks(client)) == 3)
+
+
+@pytest.fixture(params=["memory", "s3"])
+def url(request, tmp_path):
+    if request.param == "memory":
+        yield f"memory://{tmp_path.name}/movies.ibcl"
+        return
+    server, endpoint = start_server()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            yield new_bucket(endpoint, patch)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_base_behind_a_url_is_served_and_followed(base, url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ibcl.serve.versions._RETRY_SECONDS", 0.1)
+    ibcl.load(base).save(url)
+    asked = {"rows": rows("horror", 3), "preference": EVEN}
+    with TestClient(create_app(Settings(Path(url), poll=0.05)), headers=JSON) as client:
+        first = client.post("/v1/predict", json=asked).json()
+        expected = ibcl.load(base).model(EVEN).predict_proba(pd.DataFrame(asked["rows"]))
+        assert np.allclose(first["probabilities"], expected)
+        learner = ibcl.load(url)
+        learner.learn(*films("romance", 80), task="romance")
+        learner.save(url)
+        wait_for(lambda: len(tasks(client)) == 3)
+        assert client.post(f"/v1/versions/{first['version']}/activate").status_code == 200
+        assert client.post("/v1/predict", json=asked).json() == first
+    name = url.rpartition("/")[2]
+    assert {path.name for path in tmp_path.iterdir()} == {"movies.ibcl", f"{name}.service"}

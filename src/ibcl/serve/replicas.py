@@ -31,6 +31,7 @@ from ibcl.serve.settings import Settings
 from ibcl.serve.tokens import Tokens
 from ibcl.serve.validation import Validation
 from ibcl.serve.versions import Versions
+from ibcl.store import as_url
 
 _NAME = "ibcl"
 # More wait at the address, and go to whichever replica is free first.
@@ -64,10 +65,11 @@ def run_replicas(settings: Settings, host: str, port: int, replicas: int, addres
         cluster of this machine, which ends with this process.
     """
     check_replicas(settings, replicas)
+    place = settings.knowledge_base
     # Other processes have other current folders.
     settings = replace(
         settled(settings, host),
-        knowledge_base=settings.knowledge_base.absolute(),
+        knowledge_base=place if as_url(place) else place.absolute(),
         data=settings.folder.absolute(),
     )
     engine = database.open_database(settings.database_url)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from ibcl.store import as_url
+
 LARGEST_ROWS = 10_000
 """Rows of one call."""
 LARGEST_PREFERENCE = 2**16
@@ -21,11 +23,12 @@ class Settings:
     Parameters
     ----------
     knowledge_base
-        Folder of the knowledge base to serve; it is watched for new versions.
+        Folder or URL of the knowledge base to serve; it is watched for new versions.
     network
         The network it was learnt with, where ibcl did not build it, as `ibcl.load` takes it.
     data
-        Folder of the service's own: its database and the versions it keeps.
+        Folder of the service's own: its database and the versions it keeps. Beside the knowledge
+        base without one; of a knowledge base behind a URL, in the current folder.
     database
         SQLAlchemy URL or file name; a SQLite file in the data folder without one.
     tokens_required
@@ -113,6 +116,8 @@ class Settings:
         """The service's own folder."""
         if self.data is not None:
             return self.data
+        if as_url(self.knowledge_base) is not None:
+            return Path(self.knowledge_base.name + ".service")
         return self.knowledge_base.with_name(self.knowledge_base.name + ".service")
 
     @property

@@ -9,13 +9,13 @@ unless told to stay with an earlier one; where all tasks were forgotten, from no
 from __future__ import annotations
 
 import json
-import os
+import math
 import shutil
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +25,9 @@ from torch import nn
 import ibcl
 from ibcl.bases import base_model
 from ibcl.serve.errors import ApiError
+from ibcl.serve.origins import MANIFEST, origin_of
 from ibcl.serve.served import Served
 
-MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
 _LOADED = 3
 """Versions held in memory besides the active one."""
@@ -53,8 +53,8 @@ class Versions:
 
     Parameters
     ----------
-    folder
-        The knowledge base.
+    place
+        The knowledge base, a folder or a URL.
     kept
         Folder for the versions.
     limit
@@ -71,7 +71,7 @@ class Versions:
 
     def __init__(
         self,
-        folder: Path,
+        place: Path,
         kept: Path,
         limit: int,
         pinned: str | None = None,
@@ -80,12 +80,13 @@ class Versions:
         network: str | None = None,
     ) -> None:
         self._network = base_model(network)
-        self._folder, self._kept, self._limit, self._report = folder, kept, limit, report
+        self._place, self._origin = place, origin_of(place)
+        self._kept, self._limit, self._report = kept, limit, report
         self._record = record
         self._lock = threading.RLock()
         self._loaded: OrderedDict[str, Served] = OrderedDict()
-        self._seen: tuple[int, ...] | None = None
-        self._failed: tuple[int, ...] | None = None
+        self._seen: Hashable | None = None
+        self._failed: Hashable | None = None
         self._again = 0.0
         self._pinned: str | None = None
         kept.mkdir(parents=True, exist_ok=True)
@@ -124,23 +125,22 @@ class Versions:
         """Load a new version, if there is one, and switch to it; tell whether there was one.
 
         A version that cannot be loaded changes nothing. One that is damaged is tried again when the
-        folder changes; where the system was at fault, such as a full disk, it is after a while.
+        folder changes; where the system was at fault, such as a full disk or a network, it is after
+        a while.
         """
-        signature = self._signature()
+        signature = self._origin.signature()
         if signature is None or signature == self._seen:
             return False
         if signature == self._failed and time.monotonic() < self._again:
             return False
         try:
             served = self._adopt()
-        except ValueError as error:
-            self._report("version refused", reason=str(error))
-            self._seen = signature
-            return False
-        except OSError as error:
+        except (ValueError, OSError) as error:
             if signature != self._failed:
                 self._report("version refused", reason=str(error))
-            self._failed, self._again = signature, time.monotonic() + _RETRY_SECONDS
+            recovers = isinstance(error, OSError) or self._origin.recovers
+            self._failed = signature
+            self._again = time.monotonic() + (_RETRY_SECONDS if recovers else math.inf)
             return False
         try:
             self._record(served.version, served.tasks)
@@ -241,42 +241,33 @@ class Versions:
                 self._loaded.pop(path.name, None)
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _signature(self) -> tuple[int, ...] | None:
-        try:
-            facts = (self._folder / MANIFEST).stat()
-        except OSError:
-            return None
-        return facts.st_mtime_ns, facts.st_size, facts.st_ino
-
     def _adopt(self) -> Served:
         """Keep the folder as it is now as a version, and load it."""
         for attempt in range(_ATTEMPTS):
-            signature = self._signature()
+            signature = self._origin.signature()
             try:
                 name = self._keep()
                 served = load(self._kept / name, name, self._network)
             except (ValueError, OSError):
                 # A writer may have replaced the manifest, and removed files, since it was read.
-                if self._signature() != signature and attempt < _ATTEMPTS - 1:
+                if self._origin.signature() != signature and attempt < _ATTEMPTS - 1:
                     continue
-                ibcl.load(self._folder, self._network)  # Says what is wrong, and in which file.
+                ibcl.load(self._place, self._network)  # Says what is wrong, and in which file.
                 raise
             self._seen = signature
             return served
         raise AssertionError("unreachable")
 
     def _keep(self) -> str:
-        if not (self._folder / MANIFEST).is_file():
-            ibcl.load(self._folder, self._network)  # Says what is wrong with it.
-        manifest = (self._folder / MANIFEST).read_bytes()
         try:
+            manifest = self._origin.manifest()
             name = str(json.loads(manifest)["checksum"])
-        except (ValueError, KeyError, TypeError):
-            ibcl.load(self._folder, self._network)
+        except (ValueError, KeyError, TypeError, OSError):
+            ibcl.load(self._place, self._network)  # Says what is wrong with it.
             raise
         target = self._kept / name
         if len(name) != 64 or not name.isalnum():
-            ibcl.load(self._folder, self._network)
+            ibcl.load(self._place, self._network)
         if target.exists() and (target / MANIFEST).read_bytes() == manifest:
             return name
         partial = self._kept / f"{name}.{uuid.uuid4().hex}{_PARTIAL}"
@@ -287,13 +278,7 @@ class Versions:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _keep_by_way_of(self, partial: Path, target: Path, manifest: bytes) -> str:
-        for source in sorted(self._folder.rglob("*.safetensors")):
-            copy = partial / source.relative_to(self._folder)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            # Its writer may be removing what the manifest no longer names; of what it does name,
-            # loading misses whatever is not there.
-            with suppress(FileNotFoundError):
-                _link_or_copy(source, copy)
+        self._origin.keep_files(partial, self._kept)
         (partial / MANIFEST).write_bytes(manifest)
         load(partial, target.name, self._network)
         try:
@@ -318,15 +303,6 @@ def _answering(served: Served) -> Served:
     if not served.tasks:
         raise ApiError(503, "All tasks of the knowledge base were forgotten; learn one.")
     return served
-
-
-def _link_or_copy(source: Path, copy: Path) -> None:
-    try:
-        os.link(source, copy)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        shutil.copyfile(source, copy)
 
 
 def _tasks(folder: Path) -> tuple[str, ...]:
