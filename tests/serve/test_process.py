@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -127,3 +129,13 @@ def test_wrong_settings_are_one_sentence(base, options, said):
     assert result.exit_code == 2
     assert said in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr
+
+
+def test_a_client_loads_no_library_that_computes():
+    program = (
+        "import sys\nfrom ibcl.serve import Client\nprint({'torch', 'fastapi'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

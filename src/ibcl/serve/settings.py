@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from ibcl.store import as_url
-
 LARGEST_ROWS = 10_000
 """Rows of one call."""
 LARGEST_PREFERENCE = 2**16
@@ -114,6 +112,9 @@ class Settings:
     @property
     def folder(self) -> Path:
         """The service's own folder."""
+        # The client reads limits from here, and needs no library that computes.
+        from ibcl.store import as_url
+
         if self.data is not None:
             return self.data
         if as_url(self.knowledge_base) is not None:
