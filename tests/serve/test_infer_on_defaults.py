@@ -80,7 +80,8 @@ def by_estimator(kind: str, folder: Path) -> Path:
 
 class Case(NamedTuple):
     kind: str
-    base: Path
+    learner: ibcl.IBCL
+    """Of the base, for tests that change nothing."""
     client: TestClient
 
 
@@ -94,7 +95,7 @@ def case(request, tmp_path_factory) -> Iterator[Case]:
     base = make(kind, tmp_path_factory.mktemp("base"))
     settings = Settings(base, data=tmp_path_factory.mktemp("data"), forgetting=1.0)
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-        yield Case(kind, base, client)
+        yield Case(kind, ibcl.load(base), client)
 
 
 def examples(kind: str, task: int, count: int = 12) -> tuple[pd.DataFrame, list[Any]]:
@@ -105,7 +106,7 @@ def examples(kind: str, task: int, count: int = 12) -> tuple[pd.DataFrame, list[
 @pytest.mark.parametrize("labelled", [False, True])
 @pytest.mark.parametrize("path", ["/v1/infer", "/v1/users/ann/infer"])
 def test_library_and_service_infer_the_same(case: Case, path, labelled):
-    learner = ibcl.load(case.base)
+    learner = case.learner
     assert learner.network.specification["kind"] == "random_features"
     for number, name in enumerate(TASKS):
         frame, labels = examples(case.kind, number)
@@ -139,7 +140,7 @@ def test_predictions_with_everything_are_the_librarys(case: Case):
     answer = case.client.post("/v1/predict", json=body)
     assert answer.status_code == 200, answer.text
     said = answer.json()
-    model = ibcl.load(case.base).model(weights)
+    model = case.learner.model(weights)
     if said["probabilities"] is None:
         np.testing.assert_allclose(said["predictions"], model.predict(frame), rtol=1e-6)
     else:
