@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from databases import postgresql
 from fastapi.testclient import TestClient
-from served_bases import rows
+from served_bases import JSON, rows
 from sqlalchemy import create_engine, text
 
 from ibcl.serve import Settings, create_app, database
@@ -146,6 +147,39 @@ def test_the_service_works_on_it_and_finds_everything_again(url, learnt, tmp_pat
         predicted = client.post("/v1/predict", json={"rows": rows("horror", 1), "user": "ann"})
     assert after == before
     assert predicted.json()["preference"] == {"sci-fi": 0.25, "horror": 0.75}
+
+
+def test_a_copy_that_takes_no_changes_is_a_database_that_is_away(server, learnt, tmp_path):
+    """PostgreSQL's standby, which answers questions and refuses everything else."""
+    given = database_url(server)
+    app = create_app(Settings(learnt, data=tmp_path, database=given))
+    engine = create_engine(given, isolation_level="AUTOCOMMIT")
+
+    def takes_changes(yes: bool) -> None:
+        with engine.connect() as connection:
+            connection.execute(text("SET default_transaction_read_only = off"))
+            choice = "off" if yes else "on"
+            connection.execute(
+                text(f"ALTER DATABASE postgres SET default_transaction_read_only = {choice}")
+            )
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                )
+            )
+        engine.dispose()
+
+    with TestClient(app, headers=JSON, raise_server_exceptions=False) as client:
+        put = partial(client.put, "/v1/users/cid/preference", json={"sci-fi": 1.0})
+        assert put().status_code == 200
+        takes_changes(False)
+        refused = put()
+        assert refused.status_code == 503
+        assert "Retry-After" in refused.headers
+        assert client.get("/v1/users/cid/preference").status_code == 200
+        takes_changes(True)
+        assert put().status_code == 200
 
 
 @pytest.mark.parametrize("given", ["mysql://host/name", "sqlite:////nowhere/at/all/users.sqlite"])

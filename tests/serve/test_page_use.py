@@ -133,7 +133,7 @@ def test_a_fault_that_is_over_is_no_longer_shown(driver, base, tmp_path):
         until(lambda: "Weighted" in text(driver, "#summary"))
         stored = service.settings.folder / "preferences.sqlite"
         stored.rename(stored.with_suffix(".away"))
-        until(lambda: "does not answer" in text(driver, "#news"))
+        until(lambda: "cannot be used" in text(driver, "#news"))
         stored.with_suffix(".away").rename(stored)
         until(lambda: not find(driver, "#news")[0].is_displayed())
 

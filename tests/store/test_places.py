@@ -236,3 +236,13 @@ def test_a_folder_that_may_not_be_read(folder: Path) -> None:
                 use(folder)
     finally:
         folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("place", ["inner", "posteriors/inner"])
+def test_no_knowledge_base_is_saved_inside_another(tmp_path: Path, place: str) -> None:
+    """It would be foreign there, so that the outer one could not be saved any more."""
+    outer = learn(make("dense"), "dense", "a")
+    outer.save(tmp_path / "kb")
+    with pytest.raises(ibcl.StoreError, match="inside the knowledge base"):
+        make("dense").save(tmp_path / "kb" / place)
+    learn(outer, "dense", "b").save(tmp_path / "kb")

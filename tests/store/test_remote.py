@@ -217,6 +217,37 @@ def test_a_scheme_nobody_knows_is_one_sentence() -> None:
             use("nonsense://kb")
 
 
+@pytest.mark.parametrize("path", ["file:///kb", "FILE://kb", "memory://", "s3:///kb"])
+def test_what_only_looks_like_a_place_makes_no_folder_of_that_name(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (ibcl.load, make("dense").save):
+        with pytest.raises(ibcl.StoreError, match="names no place"):
+            use(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_schemes_are_told_in_any_case() -> None:
+    make("dense").save(f"MEMORY://{uuid.uuid4().hex}/Films")
+    assert as_url("S3://Bucket/Films") == "s3://Bucket/Films"
+
+
+def test_a_server_that_does_not_answer_is_one_sentence() -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http by the package 'aiohttp'")
+    with pytest.raises(ibcl.StoreError, match=r"http://127\.0\.0\.1:1/kb.* cannot be read"):
+        make("dense").save("http://127.0.0.1:1/kb")
+
+
+def test_a_models_file_goes_to_no_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = learn(make("dense"), "dense", "a").model([1.0])
+    for place in ("s3://bucket/model.safetensors", Path("s3://bucket/model.safetensors")):
+        with pytest.raises(ibcl.StoreError, match="written on this machine"):
+            model.save(place)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "path", ["kb", "/kb", "a:b", "s3:/bucket/kb", "./s3://x", "C:/kb", Path("a/s3:/b")]
 )

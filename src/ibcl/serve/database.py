@@ -140,7 +140,7 @@ def utc(moment: datetime) -> datetime:
 def away() -> ApiError:
     """Return the error that callers get while the database is away."""
     return ApiError(
-        503, "The database does not answer; try again later.", retry_after=_CONNECT_SECONDS
+        503, "The database cannot be used now; try again later.", retry_after=_CONNECT_SECONDS
     )
 
 

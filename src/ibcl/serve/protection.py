@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -154,8 +154,9 @@ class Protection:
             await answer.refuse(error)
         except HTTPException as error:
             await answer.refuse(ApiError(error.status_code, error.detail))
-        except (OperationalError, InterfaceError, PoolTimeout) as error:
-            # Of the database: it is away, or all connections to it are waiting.
+        except (OperationalError, InterfaceError, InternalError, PoolTimeout) as error:
+            # Of the database: it is away, full, or a copy that takes no changes; or all connections
+            # to it are waiting.
             report_fault(error, request=identity)
             await answer.refuse(away())
         except ClientDisconnect:

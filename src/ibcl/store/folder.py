@@ -56,7 +56,7 @@ from torch import nn
 
 from ibcl.cards import MARK, knowledge_card
 from ibcl.errors import ChangedSinceError, OccupiedError, StoreError
-from ibcl.files import is_temporary
+from ibcl.files import is_temporary, path_text, refuse_inside_knowledge_base
 from ibcl.gaussians import Gaussian
 from ibcl.knowledge import TaskRecord, scaled
 from ibcl.learning import empty_knowledge
@@ -96,6 +96,8 @@ from ibcl.store.storage import LOCK, LocalFolder, Readable, Storage, UndecidedEr
 
 log = logging.getLogger("ibcl")
 
+# What looks like a URL, and would be a folder of that name.
+_NO_PLACE = re.compile(r"file:/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _OWN_FILE = re.compile(rf"[0-9a-f]{{64}}(-{SAVE})?\.safetensors")
 _OWN_NAMES = {LOCK, FILE_NAME}
 CARD = "README.md"
@@ -139,7 +141,12 @@ def storage_at(path: str | PathLike[str]) -> Storage:
     >>> print(storage_at("movies.ibcl"), storage_at("memory://movies.ibcl"))
     movies.ibcl memory://movies.ibcl
     """
-    url = as_url(path)
+    url, text = as_url(path), path_text(path)
+    if _NO_PLACE.match(text) and (url is None or url.startswith("file://")):
+        raise StoreError(
+            f"{text} names no place for a knowledge base: a folder of this machine is given by its "
+            "path alone, and an object store as in s3://bucket/name."
+        )
     return LocalFolder(Path(path), SUBFOLDERS) if url is None else RemoteFolder(url)
 
 
@@ -349,6 +356,8 @@ def check_writable(folder: Storage, revision: str | None, overwrite: bool = Fals
 
 
 def _refuse_foreign(folder: Storage, names: Mapping[str, int | None]) -> None:
+    if isinstance(folder, LocalFolder):
+        refuse_inside_knowledge_base(folder.folder)
     foreign = _foreign(folder, names, everywhere=FILE_NAME not in names)
     if foreign:
         what = "not a plain file" if names[foreign] is None else "no part of a knowledge base"

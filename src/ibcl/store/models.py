@@ -50,6 +50,7 @@ from ibcl.store.manifest import (
     likelihood_from_version_0_2,
     one_sentence,
 )
+from ibcl.store.storage import as_url
 
 FORMAT: Final = 3
 LARGEST_FILE = 2**34
@@ -121,6 +122,12 @@ def save_model(model: ModelFile, path: str | PathLike[str], overwrite: bool = Tr
 
 def write_file(path: str | PathLike[str], data: bytes, overwrite: bool = True) -> None:
     """Write a file that is either whole or absent, in a folder that is made if need be."""
+    url = as_url(path)
+    if url is not None:
+        raise StoreError(
+            f"A model's file is written on this machine: give a path in place of {url}, and copy "
+            "the file there."
+        )
     target = Path(path_text(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

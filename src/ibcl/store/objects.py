@@ -209,7 +209,7 @@ class FsspecObjects:
         """Return how many bytes each key has."""
         self._files.invalidate_cache()
         prefix = self._root.rstrip("/") + "/"
-        found = self._files.find(self._root, detail=True)
+        found = self._asked(lambda: self._files.find(self._root, detail=True))
         return {
             name.removeprefix(prefix): int(info["size"] or 0)
             for name, info in sorted(found.items())
@@ -217,18 +217,12 @@ class FsspecObjects:
 
     def size(self, key: str) -> int:
         """Return how many bytes a key has."""
-        try:
-            size = self._files.size(self._path(key))
-        except FileNotFoundError:
-            raise FileNotFoundError(2, "No such file", f"{self.url}/{key}") from None
+        size = self._asked(lambda: self._files.size(self._path(key)), key)
         return len(self.read(key)) if size is None else int(size)
 
     def read(self, key: str) -> bytes:
         """Return the bytes of a key."""
-        try:
-            return bytes(self._files.cat_file(self._path(key)))
-        except FileNotFoundError:
-            raise FileNotFoundError(2, "No such file", f"{self.url}/{key}") from None
+        return bytes(self._asked(lambda: self._files.cat_file(self._path(key)), key))
 
     def put(self, key: str, data: bytes) -> None:
         """Put bytes under a key."""
@@ -259,6 +253,17 @@ class FsspecObjects:
         self.check_writable()
         with suppress(FileNotFoundError):
             self._files.rm_file(self._path(key))
+
+    def _asked(self, work: Any, key: str = "") -> Any:
+        place = f"{self.url}/{key}".rstrip("/")
+        try:
+            return work()
+        except FileNotFoundError:
+            raise FileNotFoundError(2, "No such file", place) from None
+        except Exception as error:
+            # Every file system raises errors of its own libraries.
+            said = _first_line(error) or type(error).__name__
+            raise StoreError(f"{place} cannot be read: {said}.") from None
 
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}"

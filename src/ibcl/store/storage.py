@@ -55,7 +55,9 @@ LOCK_SECONDS = 30.0
 # What systems answer where a folder is renamed onto another one.
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM})
 
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>/{1,2})(?P<rest>[^/].*)", re.DOTALL)
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>/{1,2})(?P<rest>[^/].*)", re.DOTALL | re.IGNORECASE
+)
 
 
 def as_url(path: str | PathLike[str]) -> str | None:
@@ -67,11 +69,13 @@ def as_url(path: str | PathLike[str]) -> str | None:
     --------
     >>> as_url("s3://bucket/movies"), as_url(Path("s3://bucket/movies")), as_url("movies")
     ('s3://bucket/movies', 's3://bucket/movies', None)
+    >>> as_url("S3://bucket/movies")
+    's3://bucket/movies'
     """
     found = _URL.fullmatch(path_text(path))
     if found is None or (isinstance(path, str) and found["slashes"] == "/"):
         return None
-    return f"{found['scheme']}://{found['rest']}"
+    return f"{found['scheme'].lower()}://{found['rest']}"
 
 
 class UndecidedError(StoreError):
