@@ -1,5 +1,7 @@
 """The scikit-learn front door: scikit-learn's own checks, and what tasks and preferences mean."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import sklearn
@@ -482,3 +484,17 @@ def test_noise_of_a_likelihood_is_in_units_of_the_target(two_tasks):
     by_number = ibcl.IBCLRegressor("linear", noise=20.0).fit(X, y)
     assert by_object.noise_ == pytest.approx(20.0)
     np.testing.assert_array_equal(by_object.predict(X), by_number.predict(X))
+
+
+def test_a_single_task_s_table_is_not_copied_before_it_is_read():
+    """A wide table is larger than all that is learnt from it."""
+    x = np.random.default_rng(0).normal(size=(20_000, 60))
+    y = (x[:, 0] > 0).astype(int)
+    ibcl.IBCLClassifier(width=8).fit(x[:200], y[:200])
+    tracemalloc.start()
+    try:
+        ibcl.IBCLClassifier(width=8).fit(x, y)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * x.nbytes

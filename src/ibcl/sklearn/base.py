@@ -337,6 +337,9 @@ def _features(table: Any) -> list[str] | None:
 
 
 def _rows(table: Any, rows: NDArray[np.intp]) -> Any:
+    """Return these rows; the table itself where they are all of it, since it may be large."""
+    if np.array_equal(rows, np.arange(table.shape[0])):
+        return table
     if isinstance(table, pd.DataFrame):
         return table.iloc[rows]
     sparse_table = isinstance(table, sparse.sparray | sparse.spmatrix)
