@@ -50,3 +50,9 @@ def test_what_is_not_certain_is_left_to_the_schema():
         row = list(good)
         row[position] = odd
         assert encode([good, row]) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_too_large_to_scale_warns_nobody():
+    frame = pd.DataFrame({"a": [1e-3, 2e-3, 4e-3]})
+    assert RowEncoder(Schema.fit(frame, ["n", "y", "n"]))([(1.7e308,)]) is None

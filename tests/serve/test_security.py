@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from datetime import datetime, timedelta
 
 import pytest
@@ -282,3 +284,18 @@ def test_times_come_with_their_zone(base):
             client.get("/v1/users/ann/history").json()["entries"][0]["changed"],
         ]
     assert all(datetime.fromisoformat(each).utcoffset() == timedelta(0) for each in times)
+
+
+def test_warnings_are_json_lines_without_anything_personal():
+    program = (
+        "import warnings\n"
+        "from ibcl.serve.logs import start_logging\n"
+        "start_logging()\n"
+        "warnings.warn('The column income holds 12345.')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert (line["event"], line["warning"]) == ("warning", "UserWarning")
+    assert "12345" not in done.stderr

@@ -6,8 +6,9 @@ import logging
 import sys
 import time
 import traceback
+import warnings
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic_core import to_json
 
@@ -45,10 +46,11 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(level: int = logging.INFO) -> None:
-    """Send the service's and the web server's events to standard error."""
+    """Send the service's and the web server's events, and warnings, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("ibcl.serve", "uvicorn"):
+    warnings.showwarning = _report_warning
+    for name in ("ibcl.serve", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level if name == "ibcl.serve" else logging.WARNING)
@@ -59,6 +61,19 @@ def report(event: str, level: int = logging.INFO, **facts: Any) -> None:
     """Log an event with its facts."""
     if LOGGER.isEnabledFor(level):
         LOGGER.handle(Event(level, event, facts))
+
+
+def _report_warning(
+    message: Warning | str,  # noqa: ARG001
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """Log where a warning comes from; not what it says, which may quote what a user sent."""
+    where = f"{filename.rsplit('/', 1)[-1]}:{lineno}"
+    report("warning", logging.WARNING, warning=category.__name__, where=where)
 
 
 def report_fault(error: BaseException, **facts: Any) -> None:

@@ -79,7 +79,9 @@ class RowEncoder:
         except OverflowError:
             return None
         missing = np.isnan(values)
-        scaled = (np.where(missing, self._fill, values) - self._centre) / self._scale
+        # What overflows is too large below, and a sentence of the schema's.
+        with np.errstate(over="ignore"):
+            scaled = (np.where(missing, self._fill, values) - self._centre) / self._scale
         if not (np.abs(scaled) <= _LARGEST_INPUT).all():
             return None
         blocks = [scaled, missing[:, self._indicated]]
