@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ibcl.conformal import Calibration
 from ibcl.encoding import Encoder
-from ibcl.experts import ExpertPart
+from ibcl.experts import ExpertPart, Judgement
 from ibcl.gaussians import DiagonalGaussian, Gaussian
 from ibcl.gaussians.embedding import against_each_other, embedded, embedded_blocks
 from ibcl.inference import DenseVI, OneVsRestVI
@@ -118,7 +118,7 @@ def _can_grow(state: State) -> bool:
 
 def _part_grows(part: Part) -> bool:
     """Whether what a task keeps can be embedded in a larger space."""
-    return isinstance(part, ClassDensities | Calibration) or (
+    return isinstance(part, ClassDensities | Calibration | Judgement) or (
         isinstance(part, ExpertPart) and part.grows
     )
 

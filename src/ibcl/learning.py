@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ibcl.conformal import Calibration, held_out
@@ -19,14 +21,19 @@ from ibcl.defaults import TaskChoice, as_priors, choose_for_task, settle
 from ibcl.depths import choose_depths
 from ibcl.encoding import CategoryReader, Encoder
 from ibcl.experts import (
+    BOOSTING_AGAINST,
+    SMALLEST_SHARE,
     Auto,
     Expert,
     ExpertPart,
+    Judgement,
+    Judges,
     columns_read,
     folded,
     has_leave_one_out,
     leave_one_out,
-    posterior_share,
+    own_experts,
+    thinned,
 )
 from ibcl.gaussians import Gaussian
 from ibcl.inference import InferenceResult, Progress
@@ -288,8 +295,6 @@ def _rule_and_labels(state: State, data: TaskData) -> tuple[PoolingRule, Tensor 
 
 # Rows below which a task's held-out part says too little to share by.
 _FEWEST_TO_SHARE = 100
-# Of an expert; below it the head answers alone.
-_SMALLEST_SHARE = 0.02
 
 
 def fit_expert(
@@ -323,7 +328,7 @@ def fit_expert(
         share = expert.share
         if share is None:
             share = _share_of(expert, state, priors, data, task, classes, noise)
-        if share < _SMALLEST_SHARE:
+        if share < SMALLEST_SHARE:
             return {}
         fitted = expert.fit_on(state.network, data, classes, seed)
         return {ExpertPart.kind: ExpertPart(fitted, None, share)}
@@ -346,39 +351,118 @@ def _beside(
     classes: int | None,
     noise: float | None,
 ) -> dict[str, Part]:
-    """Fit an expert beside a task's head, with the share that rows give it which neither learnt.
+    """Fit an expert beside a task's head, and find who answers for it by rows they did not learn.
 
     Of most heads it is known without learning them again what they would answer to a row that
-    they had not learnt.
+    they had not learnt, so that all rows judge; otherwise those that the expert has not learnt.
 
     Parameters
     ----------
     data, inputs
         The task as its head and as experts read it.
     """
-    if data.size < _FEWEST_TO_SHARE:
-        return {}
     seed, columns = int(state.settings.seed), inputs.x.shape[1]
     encoder = state.encoder
     groups = encoder.category_inputs if isinstance(encoder, CategoryReader) else ()
     rows = inputs._replace(x=folded(inputs.x, groups))
-    parts = held_out(data.size, auto.held_out, abs(seed) % 2**32)
-    learnt, kept = (_part(data, part) for part in parts)
-    if classes is not None and len(torch.unique(learnt.y)) < 2:
+    learnt, kept = _split(auto, data, seed, classes)
+    trial = None
+    if len(kept):
+        trial = auto.trial(_part(rows, learnt), _part(rows, kept), classes, seed)
+    judges = _judges(state, priors, data, learnt, kept, task, result, noise)
+    if judges is None:
         return {}
-    trial = auto.trial(_part(rows, parts[0]), _part(rows, parts[1]), classes, seed)
+    found: dict[str, Part] = {}
+    own = None
+    if trial is not None:
+        answers = trial.answers[thinned(np.arange(len(kept)))]
+        share = judges.share(answers, BOOSTING_AGAINST)
+        log.info("share of boosting in %s: %.2f, with %d trees", task, share, trial.trees)
+        if share >= SMALLEST_SHARE:
+            fitted, own = auto.boosted(rows, classes, seed, trial.trees), answers
+            found[ExpertPart.kind] = ExpertPart(fitted, columns, share, groups)
+    judgement = judges.judgement(_answers_of_others(state, task, judges.data.x), own)
+    return found if judgement is None else {**found, Judgement.kind: judgement}
+
+
+def _split(
+    auto: Auto, data: TaskData, seed: int, classes: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows that a trial of boosting learns, and those held out; none of few rows."""
+    if data.size >= _FEWEST_TO_SHARE:
+        learnt, kept = held_out(data.size, auto.held_out, abs(seed) % 2**32)
+        if classes is None or len(torch.unique(data.y[learnt])) > 1:
+            return learnt, kept
+    return np.arange(data.size), np.arange(0)
+
+
+def _judges(
+    state: State,
+    priors: Sequence[Gaussian],
+    data: TaskData,
+    learnt: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    task: str,
+    result: InferenceResult,
+    noise: float | None,
+) -> Judges | None:
+    """Return rows with what the head answers to each without it; None where that is not known.
+
+    Of most heads it is known without learning them again, so that all rows judge; otherwise the
+    head learns those that are not held out.
+
+    Parameters
+    ----------
+    learnt, kept
+        Which rows a trial of boosting has learnt, and which it has not.
+    """
     likelihood, network = state.likelihood_of_noise(noise), state.network.head
     if has_leave_one_out(network, likelihood) and len(result.posteriors) == 1:
         every = leave_one_out(network, likelihood, result.posteriors[0], data)
-        head = every[torch.as_tensor(parts[1], device=every.device)]
-    else:
-        head = _head_answers(state, priors, learnt, task, noise, kept.x)
-    share = posterior_share(likelihood, trial.answers, head, kept)
-    log.info("share of boosting in %s: %.2f, with %d trees", task, share, trial.trees)
-    if share < _SMALLEST_SHARE:
+        rows = np.concatenate([thinned(kept), thinned(learnt)])
+        return Judges(likelihood, _part(data, rows), every[rows])
+    if not len(kept):
+        return None
+    judging = _part(data, thinned(kept))
+    head = _head_answers(state, priors, _part(data, learnt), task, noise, judging.x)
+    return Judges(likelihood, judging, head)
+
+
+def _answers_of_others(state: State, task: str, features: Tensor) -> dict[str, Tensor]:
+    """Return what the experts of all other tasks answer, by the tasks' names."""
+    known = own_experts(state.knowledge, state.network)
+    return {
+        other: expert.answers(features)
+        for other, expert in known.items()
+        if other != task and not expert.costly
+    }
+
+
+def judged_further(
+    state: State, data: TaskData, task: str, result: InferenceResult, before: Parts
+) -> dict[str, Part]:
+    """Return what a task's rows say of other tasks' experts, after another batch of it.
+
+    Parameters
+    ----------
+    before
+        What the task has kept so far.
+    """
+    known = before.get(Judgement.kind)
+    if not isinstance(known, Judgement):
         return {}
-    fitted = auto.boosted(rows, classes, seed, trial.trees)
-    return {ExpertPart.kind: ExpertPart(fitted, columns, share, groups)}
+    likelihood = state.likelihood_of_noise(state.knowledge.record(task).noise)
+    network = state.network.head
+    if not has_leave_one_out(network, likelihood) or len(result.posteriors) > 1:
+        return {Judgement.kind: known}
+    rows = thinned(np.arange(data.size))
+    head = leave_one_out(network, likelihood, result.posteriors[0], data)[rows]
+    judging = _part(data, rows)
+    answers = _answers_of_others(state, task, judging.x)
+    others = {other: answers[other] for other in known.tasks}
+    further = Judges(likelihood, judging, head).judgement(others)
+    assert further is not None
+    return {Judgement.kind: known.plus(further)}
 
 
 # Of a task's rows: those that say how much of the answer is an expert's.
@@ -403,7 +487,7 @@ def _share_of(
         return _SHARE_BEFORE
     trial = expert.fit_on(state.network, learnt, classes, seed).on(state.network)
     head = _head_answers(state, priors, learnt, task, noise, kept.x)
-    share = posterior_share(state.likelihood_of_noise(noise), trial.answers(kept.x), head, kept)
+    share = Judges(state.likelihood_of_noise(noise), kept, head).share(trial.answers(kept.x))
     log.info("share of the %s in %s: %.2f", expert.name, task, share)
     return share
 

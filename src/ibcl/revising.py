@@ -39,6 +39,7 @@ from ibcl.learning import (
     choose,
     fit_expert,
     infer,
+    judged_further,
     moments_of,
     parts_of,
     prepare,
@@ -173,7 +174,10 @@ def extend(
     )
     kept = knowledge.moments[number]
     moments = None if kept is None else moments_of(state, data, result, kept)
-    found = parts_of(state, data, result, held)
+    found = {
+        **parts_of(state, data, result, held),
+        **judged_further(state, data, task, result, held),
+    }
     return _in_place(state, record, result, moments, found, aside, earlier)
 
 

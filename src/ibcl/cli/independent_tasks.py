@@ -33,6 +33,8 @@ def learn_independently(
 ) -> list[str]:
     """Learn one task per file with a learner that has settled its settings; return the new tasks.
 
+    Not for tasks that judge those learnt before (`ibcl.experts.Expert.judges_others`).
+
     Bit for bit what learning one file after another gives; only where posteriors are kept rounded
     do distances between them differ, since here they are measured before that. Where one fails, the
     others are not added either.

@@ -176,7 +176,9 @@ def learn(
             y = column(block, label, file)
             weights = _weights(block, y, sample_weight, class_weight, file, schema.classes)
             record = learner.extend(block, y, name, sample_weight=weights)
-    if others and not learner.knowledge.independent:
+    expert = learner.given.expert
+    in_order = not learner.knowledge.independent or (expert is not None and expert.judges_others)
+    if others and in_order:
         for path in others:
             more, labels, weights = _read(label, sample_weight, class_weight, learner, path)
             learner.learn(more, labels, task=path.stem, sample_weight=weights)

@@ -2,7 +2,8 @@ r"""Gradient boosting beside each task's head: how long to boost, and how much o
 
 Both are said by rows held out of the task. Boosting learns the others, and is stopped ten trees
 after its likelihood of the held-out rows was largest. The share of the answer comes from the same
-rows (`ibcl.experts.share`); then boosting learns all of them with as many trees.
+rows (`ibcl.experts.share`); then boosting learns all of them with as many trees. Boosting of tasks
+learnt before answers beside it as far as the task's rows say (`ibcl.experts.judgement`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Auto(Expert):
 
     held_out: float = 0.25
     name: ClassVar[str] = "auto"
+    judges_others: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:

@@ -49,6 +49,8 @@ class Expert(ABC):
     """Whether it reads all of φ, with the inputs that the network carries along in it."""
     share: float | None = 1.0
     """How much of a task's answer is its, and not the head's; None leaves it to held-out rows."""
+    judges_others: ClassVar[bool] = False
+    """Whether a task asks the experts of tasks learnt before, so that tasks are learnt in order."""
 
     def network(self, module: nn.Module) -> nn.Module:
         """Return the network to learn with where a user gave this one; the same by default."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ibcl.experts.expert import Fitted, expert_of
 from ibcl.experts.folding import folded
-from ibcl.knowledge import KnowledgeBase, register_part
+from ibcl.knowledge import register_part
 from ibcl.networks import FlatNetwork
 
 
@@ -124,22 +124,6 @@ class ExpertPart:
 
 def _is_number(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
-
-
-def task_experts(knowledge: KnowledgeBase, network: FlatNetwork) -> dict[int, ExpertPart]:
-    """Return the experts of the tasks that have one, by the tasks' numbers.
-
-    Parameters
-    ----------
-    network
-        The network over x, which they answer behind.
-    """
-    found: dict[int, ExpertPart] = {}
-    for number, parts in enumerate(knowledge.parts):
-        part = parts.get(ExpertPart.kind)
-        if isinstance(part, ExpertPart):
-            found[number] = part.on(network)
-    return found
 
 
 def columns_read(network: FlatNetwork, features: Tensor) -> int:

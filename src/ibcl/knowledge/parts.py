@@ -5,6 +5,8 @@ task, forgotten with it, and comes along where knowledge bases are merged. A new
 class with these members, made known by `register_part`; neither knowledge bases nor the store need
 to know more of it.
 
+A part may say something of other tasks too; what it says of one goes when that is forgotten.
+
 A part that can be added and subtracted is *common*: it is kept once, as the sum over all tasks. A
 task that is forgotten leaves its share in the sum, unless that is computed again from its data.
 """
@@ -44,6 +46,14 @@ class CommonPart(Part, Protocol):
         """Return what is left without another, which is part of this sum."""
 
 
+@runtime_checkable
+class ReferringPart(Part, Protocol):
+    """What a task keeps that also says something of other tasks, by their names."""
+
+    def without(self, task: str) -> Self | None:
+        """Return it as it would be had another task never been known; None if nothing is left."""
+
+
 Parts = Mapping[str, Part]
 """What one task keeps, by kind."""
 
@@ -67,6 +77,16 @@ def sums(
     """Add sums over tasks, kind by kind."""
     added = {kind: part.plus(second[kind]) for kind, part in first.items() if kind in second}
     return {**second, **first, **added}
+
+
+def without(parts: Parts, task: str) -> dict[str, Part]:
+    """Return what a task keeps, as it would be had another one never been known."""
+    found: dict[str, Part] = {}
+    for kind, part in parts.items():
+        left = part.without(task) if isinstance(part, ReferringPart) else part
+        if left is not None:
+            found[kind] = left
+    return found
 
 
 PARTS: dict[str, type[Part]] = {}

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ibcl.gaussians import Gaussian, ImproperError
 from ibcl.knowledge.base import EvidenceWarning, KnowledgeBase, TaskRecord, scaled
-from ibcl.knowledge.parts import CommonPart, Parts, separated, sums
+from ibcl.knowledge.parts import CommonPart, Parts, separated, sums, without
 from ibcl.routing.moments import Moments
 
 REBASE = "rebase"
@@ -163,7 +163,8 @@ def forget(
         if other.name != task
     ]
     moments = knowledge.moments[:number] + knowledge.moments[number + 1 :]
-    parts = knowledge.parts[:number] + knowledge.parts[number + 1 :]
+    others = knowledge.parts[:number] + knowledge.parts[number + 1 :]
+    parts = tuple(without(kept, task) for kept in others)
     measured = _with_distances(knowledge, stored, records, number)
     rest = {
         kind: part.minus(common[kind]) if common and kind in common else part

@@ -8,13 +8,14 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from ibcl.experts import ExpertPart, task_experts
+from ibcl.experts import task_experts
 from ibcl.knowledge import KnowledgeBase
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.rule import PoolingRule, split_weights
 from ibcl.predictive import Predictives
 from ibcl.routing import RoutedAnswers
+from ibcl.routing.predictive import TaskExpert
 
 Rule = TypeVar("Rule", bound=PoolingRule)
 
@@ -44,6 +45,6 @@ class GatedPredictives(Predictives, Generic[Rule]):
         )
 
     @cached_property
-    def experts(self) -> dict[int, ExpertPart]:
-        """What answers in place of tasks' heads."""
+    def experts(self) -> dict[int, TaskExpert]:
+        """What answers in place of tasks' heads, or beside them."""
         return task_experts(self.knowledge, self.network)

@@ -133,11 +133,12 @@ class TaskHeads:
             return means
         for task in sorted({*tasks.cpu().tolist()} & self.experts.keys()):
             expert, places = self.experts[task], torch.nonzero(tasks == task)
-            rows = torch.arange(len(features), device=features.device)
+            rows, asked = torch.arange(len(features), device=features.device), features
             if run is not None and expert.costly:
                 rows = torch.nonzero(run[:, task]).flatten()
+                asked = features[rows]
             if len(rows):
-                answers = in_range(self.likelihood, expert.answers(features[rows]).to(means))
+                answers = in_range(self.likelihood, expert.answers(asked).to(means))
                 means[places, rows] = beside(means[places, rows], answers, expert.share)
         return means
 
