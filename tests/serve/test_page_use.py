@@ -46,8 +46,11 @@ def page(driver, settings, pixels=1200):
     app = create_app(settings)
     with serving(app) as url:
         width(driver, pixels)
+        driver.get_log("browser")
         driver.get(url)
         yield app.state.service
+        # It would ask for a service that is no longer there.
+        driver.get("about:blank")
 
 
 def find(driver, selector):
@@ -174,3 +177,26 @@ def test_what_is_no_token_is_said_and_a_token_opens_the_page(driver, base):
         assert not find(driver, "#news")[0].is_displayed()
         assert not find(driver, "#token-form")[0].is_displayed()
         driver.execute_script("sessionStorage.clear()")
+
+
+@pytest.mark.parametrize(
+    "name", ["constructor", "__proto__", "<img src=x onerror=\"document.title='run'\">", "$choose"]
+)
+def test_names_are_text_and_nothing_else(driver, tmp_path, name):
+    learner = learnt(tmp_path / "codes.ibcl", 2)
+    frame, labels = rows(40, seed=2)
+    frame.assign(verdict=labels).to_csv(tmp_path / "rows.csv", index=False)
+    tables = {"task 0": tmp_path / "rows.csv"}
+    with page(driver, Settings(tmp_path / "codes.ibcl", validation=tables, label="verdict")):
+        until(lambda: "Weighted" in text(driver, "#summary"))
+        find(driver, "#presets button")[1].click()
+        learner.learn(frame, labels, task=name)
+        learner.save(tmp_path / "codes.ibcl")
+        until(lambda: len(find(driver, "#sliders .slider")) == 3)
+        until(lambda: name in text(driver, "#news"))
+        assert text(driver, "#sliders .slider:last-child .name") == name
+        assert text(driver, "#sliders .slider:last-child .score") == "–"
+        fields = find(driver, "#sliders [type=number]")
+        assert [field.get_property("value") for field in fields] == ["100", "0", "0"]
+        assert driver.title == "ibcl explorer"
+        assert [each for each in driver.get_log("browser") if each["level"] == "SEVERE"] == []

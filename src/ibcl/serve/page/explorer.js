@@ -207,9 +207,10 @@ class Explorer {
     const front = this.front, overview = this.overview;
     if (!front || front.version !== overview.version) return;
     const { x, y } = front;
-    if (!front.between[x] || !front.between[y]) {
+    const lacking = [x, y].filter((task) => !Object.hasOwn(front.between, task));
+    if (lacking.length) {
       byId("front").replaceChildren();
-      byId("front-note").textContent = `There are no rows to measure on of ${front.between[x] ? y : x}.`;
+      byId("front-note").textContent = `There are no rows to measure on of ${lacking.join(" and ")}.`;
       return;
     }
     const steps = front.between[x].length - 1;

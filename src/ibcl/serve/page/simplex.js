@@ -45,7 +45,8 @@ class Sliders {
   // New tasks come in with weight zero; tasks that are gone give their weight to the others.
   setTasks(tasks) {
     const before = Object.fromEntries(this.tasks.map((task, k) => [task, this.weights[k]]));
-    const known = tasks.map((task) => before[task] ?? 0);
+    // A task may be called as something that every object has.
+    const known = tasks.map((task) => (Object.hasOwn(before, task) ? before[task] : 0));
     const total = known.reduce((sum, weight) => sum + weight, 0);
     this.tasks = [...tasks];
     this.weights = total > 1e-9 ? known.map((weight) => weight / total) : Simplex.uniform(tasks.length);
@@ -105,7 +106,7 @@ class Sliders {
   showScores(scores, format) {
     this.tasks.forEach((task, k) => {
       const row = this.place.children[k];
-      const score = scores[task];
+      const score = Object.hasOwn(scores, task) ? scores[task] : undefined;
       row.querySelector(".bar").style.width = score === undefined ? "0" : `${100 * Math.max(0, score)}%`;
       row.querySelector(".score").textContent = score === undefined ? "–" : format(score);
     });
