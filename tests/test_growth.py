@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import ibcl
 from ibcl.cli import app
 from ibcl.growth import grown
+from ibcl.pooling.power_prior import borrows
 from ibcl.tabular import Schema, make_head
 
 TOWNS = ["Bonn", "Cork", "Oslo", "Rome"]
@@ -267,3 +268,21 @@ def test_classes_that_grew_apart_are_refused():
         learners.append(learner)
     with pytest.raises(ValueError, match="read their inputs or classes differently"):
         ibcl.merge(*learners)
+
+
+def test_many_classes_after_two_are_answered_without_matrices_of_all_parameters():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(160, 3))
+    known = ibcl.IBCLClassifier()
+    for task, classes in (("first", 2), ("second", 2), ("many", 20)):
+        known.partial_fit(rows, np.arange(160) % classes, task=task)
+    knowledge = known.learner_.knowledge
+    # 5,200 parameters: sums of evidence of two forms, and distances, would take all their squares.
+    assert not borrows(knowledge)
+    assert [size.distances for size in knowledge.report()] == [(None,)] * 3
+    assert np.allclose(known.predict_proba(rows).sum(1), 1)
+    few = ibcl.IBCLClassifier(width=8)
+    for task, classes in (("first", 2), ("second", 2), ("many", 3)):
+        few.partial_fit(rows, np.arange(160) % classes, task=task)
+    assert borrows(few.learner_.knowledge)
+    assert few.learner_.knowledge.report()[-1].distances[0] > 0

@@ -142,3 +142,10 @@ def test_numbers_come_back_to_the_last_bit(tmp_path):
     values = np.random.default_rng(0).normal(size=2000) * 10.0 ** np.arange(-10, 10).repeat(100)
     pd.DataFrame({"a": values}).to_csv(tmp_path / "n.csv", index=False)
     assert np.array_equal(read_csv(tmp_path / "n.csv")["a"], values)
+
+
+def test_a_cell_that_is_too_long_is_called_that(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n1,"' + "x" * 200_000 + '"\n')
+    with pytest.raises(ValueError, match="line 2 holds a cell of more than 131,072 characters"):
+        read_csv(path)

@@ -110,13 +110,16 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
     'Predict a value with --regression.'
     >>> in_options("Name them with classes=, or give w='a'.", {"classes": "--classes", "w": "-w"})
     'Name them with --classes, or give -w a.'
+    >>> in_options("Give a share such as calibration=0.2.", {"calibration": "--calibration"})
+    'Give a share such as --calibration 0.2.'
     """
     if not options:
         return text
     names = "|".join(map(re.escape, options))
-    pattern = rf"\b({names})=(?:(True)\b|['\"]([\w-]+)['\"]|(?=[\s.;,)]|$))"
+    number = r"\d+(?:\.\d+)?(?![\w.]*\d)"
+    pattern = rf"\b({names})=(?:(True)\b|['\"]([\w-]+)['\"]|({number})|(?=[\s.;,)]|$))"
     return re.sub(
-        pattern, lambda found: " ".join(filter(None, (options[found[1]], found[3]))), text
+        pattern, lambda found: " ".join(filter(None, (options[found[1]], found[3], found[4]))), text
     )
 
 

@@ -29,6 +29,8 @@ from ibcl.routing.moments import Moments
 
 # Stored posteriors up to which a report compares each with all before it.
 _MOST_COMPARED = 500
+# Multiplications of decomposing full covariances up to which it does so: a few seconds.
+_LARGEST_COMPARISON = 2**34
 
 
 class EvidenceWarning(UserWarning):
@@ -269,6 +271,13 @@ class KnowledgeBase:
                 best = (index, found)
         return best and (best[0], best[1] / distance.unit(self.dimension))
 
+    def _compared_in_seconds(self) -> bool:
+        """Whether the distances between all stored posteriors are found in seconds."""
+        pairs = len(self.stored) * (len(self.stored) - 1) // 2
+        if pairs * self.dimension**3 <= _LARGEST_COMPARISON:
+            return True
+        return all(posterior.as_diagonal() is not None for posterior in self.stored)
+
     def _mean_distances(self, posterior: Gaussian) -> list[float]:
         """Return the distance of a posterior's mean to that of every stored one."""
         if not self.stored:
@@ -416,13 +425,14 @@ class KnowledgeBase:
     def report(self) -> list[Growth]:
         """Return the size of the knowledge base after every task (the buffer-growth figure).
 
-        Distances that learning did not need are found here, unless there are very many posteriors.
+        Distances that learning did not need are found here, unless there are very many posteriors,
+        or full covariances too large to compare in seconds.
         """
         rows = []
         unit = distance_named(self.distance).unit(self.dimension)
         seen: set[int] = set()
         kept = self._common_bytes
-        few = len(self.stored) <= _MOST_COMPARED
+        few = len(self.stored) <= _MOST_COMPARED and self._compared_in_seconds()
         for number, record in enumerate(self.records, start=1):
             distances = record.distances
             if None in distances and seen and few:

@@ -53,6 +53,9 @@ def borrows(knowledge: KnowledgeBase) -> bool:
     able = knowledge.independent and knowledge.correlated and len(knowledge.priors) == 1
     if not able or not 1 < tasks <= MOST_TASKS:
         return False
+    if len({type(posterior) for posterior in knowledge.stored}) > 1:
+        # Evidence of different forms, as where one output became many, only adds up in full.
+        return tasks * knowledge.dimension**3 <= _LARGEST_WORK
     return tasks * max(_work(posterior) for posterior in knowledge.stored) <= _LARGEST_WORK
 
 

@@ -267,6 +267,11 @@ def _lines(path: Path, delimiter: str) -> Iterator[list[str]]:
         try:
             yield from reader
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise ValueError(
+                    f"line {reader.line_num} holds a cell of more than "
+                    f"{csv.field_size_limit():,} characters; leave such a column out"
+                ) from None
             raise ValueError(
                 f"line {reader.line_num} does not fall into cells ({error}); a quotation ends "
                 "where its cell does, and a mark inside of it is written twice"

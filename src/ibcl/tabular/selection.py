@@ -62,9 +62,10 @@ def usable_columns(frame: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
         else:
             left_out[str(name)] = reason
     if not used:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:5])
         raise ValueError(
             "There is no column beside the label to learn from: none of numbers, truth values, "
-            "dates or categories."
+            f"dates or categories{f' ({reasons})' if reasons else ''}."
         )
     return used, left_out
 
