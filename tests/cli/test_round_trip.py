@@ -77,6 +77,23 @@ def test_boosting_beside_heads_goes_through_every_command(succeed, refuse, tmp_p
     assert succeed("forget", "both", "sun")["tasks"] == ["rain", "hail"]
 
 
+def test_files_given_at_once_judge_the_trees_of_those_before_them(succeed, tmp_path):
+    pytest.importorskip("skops")
+    files = [tmp_path / f"{name}.csv" for name in ("sun", "rain", "few")]
+    for file, rows in zip(files, (400, 120, 40), strict=True):
+        frame = weather(file.stem, rows)
+        product = frame["a"] * (frame["b"] - 5)
+        frame.assign(verdict=np.where(product > 0, "good", "bad")).to_csv(file, index=False)
+    given = ("--label", "verdict", "--network", "linear", "--expert", "auto")
+    succeed("learn", "at once", *files, *given)
+    succeed("learn", "in order", files[0], *given)
+    for file in files[1:]:
+        succeed("learn", "in order", file, "--label", "verdict")
+    ours, theirs = (library.load(name).knowledge.parts[2] for name in ("at once", "in order"))
+    assert ours["judgement"].others["sun"] > 0.1
+    assert ours["judgement"].encode() == theirs["judgement"].encode()
+
+
 def test_where_heads_are_enough_auto_keeps_no_trees(succeed, sun, rain):
     pytest.importorskip("skops")
     learn = ("learn", "kb", sun, rain, "--label", "verdict", "--network", "linear")
