@@ -327,7 +327,8 @@ class IBCL:
         folder
             With ``adapter_config.json`` and ``adapter_model.safetensors``; its head is the base
             model's classification layer if the adapter brings that, or what `export_adapter` wrote.
-            An adapter without a head, such as a language model's, is only routed to.
+            An adapter without a head gets one from labels; without them, as a language model's,
+            it is only routed to.
         moments_from
             Inputs of the task.
         y

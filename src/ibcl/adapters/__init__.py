@@ -2,12 +2,13 @@ r"""Adapters: a fine-tuned network per task, as a LoRA of one base model, behind
 
 A task k brings an adapter Δ_k of the frozen base f and a head g_k of its own,
 
-    p(y | x, w) = Σ_k r_k(φ(x), w) g_k(y | f_{Δ_k}(x)),
+    p(y | x, w) = Σ_k r_k(φ(x), w) p_k(y | x),
+    p_k(y | x) = λ_k g_k(y | f_{Δ_k}(x)) + (1 − λ_k) h_k(y | φ(x)),
 
-fitted on the task's rows alone from the same base. Nothing is merged: a preference is K numbers,
-forgetting drops an adapter, and at a vertex the answer is that of the adapter itself. The gate
-reads the frozen base, so that only the adapters that matter for a row are run
-(`ibcl.routing.top_k`).
+beside the evidence head h_k, with λ_k from held-out rows; all of it is fitted on the task's rows
+alone from the same base. Nothing is merged: a preference is K numbers, and forgetting drops an
+adapter. The gate reads the frozen base, so that only the adapters that matter for a row are run,
+and the other tasks answer with their heads (`ibcl.routing.top_k`).
 
 * `LoRA`: the expert, ``ibcl.IBCL(base, expert=ibcl.adapters.LoRA(rank=8))``.
 * `Adapter`: one that is fitted or was trained elsewhere, as configuration and tensors.

@@ -20,7 +20,7 @@ _HEADINGS = (
     "adapters run",
     "passes",
     "s per preference",
-    "chosen on validation rows",
+    "chosen on held-out rows",
 )
 _ABSENT = "–"
 
