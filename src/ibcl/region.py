@@ -48,7 +48,7 @@ class HighestDensityRegion:
     """
 
     def __init__(self, q: Distribution, alpha: float = 0.01, seed: int = 0) -> None:
-        if not 0 < alpha < 1:
+        if not isinstance(alpha, int | float | np.number) or not 0 < alpha < 1:
             raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
         self.q = q
         self.alpha = float(alpha)

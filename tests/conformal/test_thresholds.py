@@ -177,6 +177,8 @@ BAD = {
     "alpha of 0": ({"alpha": 0.0}, "alpha must lie between"),
     "alpha of 1": ({"alpha": 1}, "alpha must lie between"),
     "alpha is no number": ({"alpha": np.nan}, "alpha must lie between"),
+    "alpha is a text": ({"alpha": "0.1"}, "alpha must lie between"),
+    "alpha is None": ({"alpha": None}, "alpha must lie between"),
     "negative weight": ({"weights": [1.5, -0.5]}, "must not be negative"),
     "weights off the simplex": ({"weights": [0.5, 0.4]}, "must sum to 1"),
     "no tasks": ({"weights": []}, "must sum to 1"),

@@ -351,7 +351,7 @@ def _checked(
     names: Sequence[str] | None,
 ) -> tuple[Array, NDArray[np.int64], NDArray[np.int64], Array]:
     """Scores, tasks' numbers, counts and weights as arrays that fit each other."""
-    if not 0 < alpha < 1:
+    if not isinstance(alpha, int | float | np.number) or not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, not {alpha!r}.")
     table = np.asarray(scores, dtype=np.float64)
     numbers = np.asarray(task)
