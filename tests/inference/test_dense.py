@@ -395,7 +395,7 @@ def test_the_ways_of_very_wide_heads_end_at_the_same_posterior(n, columns, monke
     prior = isotropic(columns + 1, 0.5)
     (expected,) = infer(linear(columns), Bernoulli(), prior, x, y, tolerance=1e-6).posteriors
     monkeypatch.setattr("ibcl.inference.sites.LARGE", 0)
-    monkeypatch.setattr("ibcl.inference.sites._MANY_PARAMETERS", 8)
+    monkeypatch.setattr("ibcl.inference.large_matrices._MANY_PARAMETERS", 8)
     (found,) = infer(linear(columns), Bernoulli(), prior, x, y, tolerance=1e-4).posteriors
     deviations = (found.mean - expected.mean) * expected.precision.diagonal().sqrt()
     assert float(deviations.abs().max()) < 1e-3

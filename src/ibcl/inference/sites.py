@@ -37,6 +37,15 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
+from ibcl.inference.large_matrices import (
+    add_weighted_gram,
+    copy_triangle,
+    in_units_of,
+    inverse_of_triangular,
+    size_of_change,
+    squared_lengths,
+    unwhitened,
+)
 from ibcl.inference.samples import Block, HeldSamples, Samples, drawn, held
 from ibcl.likelihoods import Likelihood
 
@@ -54,9 +63,6 @@ LARGE = 2e7
 _VERY_LARGE, _MANY_A_PARAMETER = 5e8, 16
 # Of large problems only those with at most so many samples per column are solved in their span.
 _SPAN_SHARE = 0.75
-# From so many parameters on a matrix's size is estimated from so many directions, and a triangular
-# matrix inverted in halves.
-_MANY_PARAMETERS, _DIRECTIONS = 1024, 16
 # A part of the samples to begin with: so many per parameter and at least so many, where all are so
 # many times as many; and when it is solved well enough.
 _PART_A_PARAMETER, _SMALLEST_PART, _WORTH_A_PART, _PART_TOLERANCE = 8, 2048, 3, 0.3
@@ -378,17 +384,8 @@ class SiteProblem:
         """L₀⁻¹ P L₀⁻ᵀ and L₀⁻¹ η as one vector, of many parameters along some directions."""
         root = self.prior_root
         assert root is not None
-        size, linear = len(root), _unwhitened(root, natural.linear[:, None])
-        if size < _MANY_PARAMETERS:
-            precision = _unwhitened(root, _unwhitened(root, natural.precision).T)
-        else:
-            directions = _directions(size, root)
-            across = (
-                directions / root[:, None]
-                if root.ndim == 1
-                else torch.linalg.solve_triangular(root.T, directions, upper=True)
-            )
-            precision = _unwhitened(root, natural.precision @ across)
+        linear = unwhitened(root, natural.linear[:, None])
+        precision = in_units_of(root, natural.precision)
         return torch.cat([precision.flatten(), linear[:, 0]])
 
     def start(self, best: bool = True) -> Approximation | None:
@@ -429,7 +426,7 @@ class SiteProblem:
             factor, failure = torch.linalg.cholesky_ex(natural.precision)
             if int(failure):
                 return None
-            inverse = _inverse_of_triangular(factor)
+            inverse = inverse_of_triangular(factor)
             mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
             outputs_of = self._gaussian_outputs(mean, inverse)
         target, loss = self._pass(outputs_of)
@@ -439,7 +436,7 @@ class SiteProblem:
         ):
             return None
         gradient = target.linear - target.precision @ mean
-        change = _size_of_change(inverse, target.precision, natural.precision)
+        change = size_of_change(inverse, target.precision, natural.precision)
         root = self.parameters**0.5
         rounding = 1e-9 if self.dtype == torch.float64 else 1e-6
         return Approximation(
@@ -464,7 +461,7 @@ class SiteProblem:
         if int(failure) or self.outputs > 1:
             return natural
         mean = torch.cholesky_solve(natural.linear[:, None], factor)[:, 0]
-        inverse = _inverse_of_triangular(factor)
+        inverse = inverse_of_triangular(factor)
         outputs_of = self._gaussian_outputs(mean, inverse)
         covariances = [outputs_of(features, y)[1] for features, y, _ in self._blocks(ones=False)]
         self._known = _Known(natural.precision, factor, inverse, covariances)
@@ -547,12 +544,12 @@ class SiteProblem:
                 for column in range(row, self.outputs):
                     own = curvature[:, row, column]
                     if bool(own.any()):
-                        _add_weighted_gram(information[row, :, column], features, own)
+                        add_weighted_gram(information[row, :, column], features, own)
             loss += float(weights @ expected.loss)
         for row in range(self.outputs):
-            _copy_triangle(information[row, :, row])
+            copy_triangle(information[row, :, row])
             for column in range(row + 1, self.outputs):
-                _copy_triangle(information[row, :, column])
+                copy_triangle(information[row, :, column])
                 information[column, :, row] = information[row, :, column]
         precision = information.reshape(dimension, dimension).add_(self.prior_precision)
         return Natural(linear, precision), loss
@@ -576,7 +573,7 @@ class SiteProblem:
     def _prior_outputs(self, root: Tensor) -> _OutputsOf:
         """Means and covariances of outputs under the prior, with the root of its precision."""
         if root.ndim > 1:
-            return self._gaussian_outputs(self.prior_mean, _inverse_of_triangular(root))
+            return self._gaussian_outputs(self.prior_mean, inverse_of_triangular(root))
         variances = root.square().reciprocal().reshape(self.outputs, self.columns).to(self.dtype)
 
         def outputs_of(features: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
@@ -605,7 +602,7 @@ class SiteProblem:
             whitening = inverse.T.to(self.dtype)
             return lambda features, _: (
                 self._outputs(mean, features),
-                _squared_lengths(features, whitening)[:, None, None],
+                squared_lengths(features, whitening)[:, None, None],
             )
         blocks = (inverse.T @ inverse).to(self.dtype)
         blocks = blocks.reshape(self.outputs, self.columns, self.outputs, self.columns)
@@ -636,89 +633,6 @@ class _Known(NamedTuple):
     variances: Sequence[Tensor]
 
 
-def _panels(columns: int) -> Iterator[tuple[int, int]]:
-    """A few ranges of columns, so that only about half of what is symmetric is computed."""
-    panel = max(64, -(-columns // 4))
-    for begin in range(0, columns, panel):
-        yield begin, min(begin + panel, columns)
-
-
-def _add_weighted_gram(gram: Tensor, features: Tensor, weights: Tensor) -> None:
-    """Add the upper panels of Σ_s w_s φ_s φ_sᵀ, the column of ones given or not."""
-    given = features.shape[1]
-    weighted = weights.to(features.dtype)[:, None] * features
-    for begin, end in _panels(given):
-        gram[begin:end, begin:given] += features[:, begin:end].T @ weighted[:, begin:]
-    if given < len(gram):
-        gram[:given, given] += weighted.sum(0)
-        gram[given, given] += weights.sum()
-
-
-def _copy_triangle(gram: Tensor) -> None:
-    """Copy the upper triangle to the lower one, panel by panel."""
-    for begin, end in _panels(len(gram)):
-        gram[end:, begin:end] = gram[begin:end, end:].T
-        own = gram[begin:end, begin:end]
-        own.copy_(own.triu() + own.triu(1).T)
-
-
-def _inverse_of_triangular(factor: Tensor) -> Tensor:
-    """L⁻¹ of a lower triangular L; of a large one by halves, which are matrix products mostly."""
-    size = len(factor)
-    if size < _MANY_PARAMETERS:
-        identity = torch.eye(size, dtype=factor.dtype, device=factor.device)
-        solved: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
-        return solved
-    half = size // 2
-    inverse = torch.zeros_like(factor)
-    inverse[:half, :half] = _inverse_of_triangular(factor[:half, :half])
-    inverse[half:, half:] = _inverse_of_triangular(factor[half:, half:])
-    beside = inverse[half:, half:] @ factor[half:, :half]
-    inverse[half:, :half] = (beside @ inverse[:half, :half]).neg_()
-    return inverse
-
-
-def _size_of_change(inverse: Tensor, after: Tensor, before: Tensor) -> float:
-    r"""‖L⁻¹ (P′ − P) L⁻ᵀ‖ in Frobenius's norm, with L⁻¹ given.
-
-    Of many parameters it is estimated from directions z, always the same: E‖M z‖² = ‖M‖².
-    """
-    size = len(inverse)
-    if size < _MANY_PARAMETERS:
-        return float((inverse @ (after - before) @ inverse.T).norm())
-    along = inverse.T @ _directions(size, inverse)
-    return float((inverse @ (after @ along - before @ along)).norm())
-
-
-def _directions(size: int, like: Tensor) -> Tensor:
-    """Columns z_i, always the same, with E Σ_i (M z_i)(M z_i)ᵀ = M Mᵀ."""
-    generator = torch.Generator().manual_seed(0)
-    directions = torch.randn(size, _DIRECTIONS, generator=generator, dtype=torch.float64)
-    scaled: Tensor = directions.to(like.device) / _DIRECTIONS**0.5
-    return scaled
-
-
-def _unwhitened(root: Tensor, columns: Tensor) -> Tensor:
-    """L₀⁻¹ of each column, with the prior's root."""
-    if root.ndim == 1:
-        return columns / root[:, None]
-    solved: Tensor = torch.linalg.solve_triangular(root, columns, upper=False)
-    return solved
-
-
-def _squared_lengths(features: Tensor, whitening: Tensor) -> Tensor:
-    """‖φ_sᵀ U‖² of every row, for an upper triangular U; the column of ones is given or not."""
-    given = features.shape[1]
-    total = features.new_zeros(len(features), dtype=torch.float64)
-    for begin, end in _panels(len(whitening)):
-        known = min(end, given)
-        part = features[:, :known] @ whitening[:known, begin:end]
-        if known < end:
-            part += whitening[known, begin:end]
-        total += torch.linalg.vector_norm(part, dim=1).double().square()
-    return total
-
-
 class _Span:
     r"""A problem with few samples for its columns, in the span of its whitened features.
 
@@ -734,7 +648,7 @@ class _Span:
         features = samples.features.double()
         if whole.bias:
             features = torch.cat([features, features.new_ones(len(features), 1)], 1)
-        self.basis, triangle = torch.linalg.qr(_unwhitened(root, features.T))
+        self.basis, triangle = torch.linalg.qr(unwhitened(root, features.T))
         prior = self.basis.T @ self._whitened(whole.prior_mean)
         identity = torch.eye(len(prior), dtype=torch.float64, device=prior.device)
         self.problem = SiteProblem(
@@ -761,8 +675,8 @@ class _Span:
 
     def drop(self, natural: Natural) -> Natural:
         """Natural parameters of a, where those of θ differ from the prior's in the span alone."""
-        across = _unwhitened(self.root, _unwhitened(self.root, natural.precision).T)
-        linear = _unwhitened(self.root, natural.linear[:, None])[:, 0]
+        across = unwhitened(self.root, unwhitened(self.root, natural.precision).T)
+        linear = unwhitened(self.root, natural.linear[:, None])[:, 0]
         return Natural(self.basis.T @ linear, self.basis.T @ across @ self.basis)
 
     def lift(self, found: Approximation) -> Approximation:
