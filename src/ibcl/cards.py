@@ -126,11 +126,13 @@ def settings(state: State) -> dict[str, Any]:
     }
     if settled.expert is not None:
         facts["expert"] = settled.expert.name
-        parts = zip(knowledge.tasks, knowledge.parts, strict=True)
-        known = [(task, kept.get(ExpertPart.kind)) for task, kept in parts]
-        facts["shares of experts"] = tuple(
-            f"{task} {part.share:.2f}" for task, part in known if isinstance(part, ExpertPart)
+        kept = [parts.get(ExpertPart.kind) for parts in knowledge.parts]
+        shares = tuple(
+            f"{task} {part.share:.2f}"
+            for task, part in zip(knowledge.tasks, kept, strict=True)
+            if isinstance(part, ExpertPart)
         )
+        facts["shares of experts"] = shares or None
     if encoder is not None:
         columns = getattr(encoder, "columns", ())
         facts["features"] = getattr(encoder, "names", None) or len(columns) or None

@@ -236,6 +236,12 @@ def test_a_bad_preference_among_good_ones_writes_nothing(refuse, knowledge_base)
     assert not Path("models").exists()
 
 
+def test_nothing_is_served_and_nothing_left_of_a_base_that_is_not_there(refuse):
+    before = {*Path().iterdir()}
+    assert "ibcl learn" in refuse("serve", "nothing.ibcl", "--port", 0)
+    assert {*Path().iterdir()} == before
+
+
 def test_outputs_that_cannot_be_written(refuse, knowledge_base, sun):
     where = ("--preference", "sun", "--output")
     assert ".safetensors" in refuse("generate", knowledge_base, *where, "model.pt")

@@ -94,6 +94,7 @@ def serve(
     from ibcl.engines import check_engine
     from ibcl.serve.process import run
     from ibcl.serve.settings import Settings
+    from ibcl.store import exists
 
     kind, _, address = check_engine(engine).partition(":")
     if replicas > 1 and kind != "ray":
@@ -118,6 +119,9 @@ def serve(
         validation={task: Path(path) for task, _, path in pairs},
         label=label,
     )
+    # A data folder holds versions that can be served while the knowledge base is away.
+    if not settings.folder.exists() and not exists(knowledge_base):
+        raise ValueError(f"{knowledge_base} is not a knowledge base; make one with 'ibcl learn'")
     if kind == "ray":
         from ibcl.serve.replicas import run_replicas
 
