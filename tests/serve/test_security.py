@@ -148,6 +148,16 @@ def test_bodies_are_limited(base, body):
         assert client.put("/v1/users/ann/preference", json=EVEN).status_code == 200
 
 
+# A prediction's request, as a server hands it over before its body.
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": "/v1/predict",
+    "headers": [(b"content-type", b"application/json")],
+    "client": ("127.0.0.1", 1),
+}
+
+
 def test_a_caller_who_hangs_up_is_no_fault(client, caplog):
     sent = []
 
@@ -157,15 +167,8 @@ def test_a_caller_who_hangs_up_is_no_fault(client, caplog):
     async def send(message):
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/predict",
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("127.0.0.1", 1),
-    }
     with caplog.at_level(logging.INFO, logger="ibcl.serve"):
-        asyncio.run(client.app(scope, receive, send))
+        asyncio.run(client.app(dict(SCOPE), receive, send))
     assert sent == []
     (line,) = (json.loads(JsonLines().format(record)) for record in caplog.records)
     assert (line["event"], line["status"]) == ("request", 499)
@@ -181,16 +184,8 @@ def test_a_caller_for_whom_there_is_no_time_is_told_to_come_back(client, caplog)
     async def send(message):
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/predict",
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("127.0.0.1", 1),
-    }
-
     async def stop_soon():
-        asked = asyncio.create_task(client.app(scope, receive, send))
+        asked = asyncio.create_task(client.app(dict(SCOPE), receive, send))
         await asyncio.sleep(0.1)
         asked.cancel()
         await asked

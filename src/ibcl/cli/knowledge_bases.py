@@ -13,10 +13,15 @@ from ibcl.store import exists
 from ibcl.tabular import Schema
 
 
-def load(folder: Path, network: str | None = None) -> ibcl.IBCL:
-    """Load any knowledge base, with the name of its network where ibcl did not build it."""
+def require(folder: Path) -> None:
+    """Refuse a place without a knowledge base."""
     if not exists(folder):
         raise ValueError(f"{folder} is not a knowledge base; make one with 'ibcl learn'")
+
+
+def load(folder: Path, network: str | None = None) -> ibcl.IBCL:
+    """Load any knowledge base, with the name of its network where ibcl did not build it."""
+    require(folder)
     learner = ibcl.load(folder, network=network)
     choose_threads(learner.network.dimension)
     return learner

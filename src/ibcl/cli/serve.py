@@ -91,10 +91,10 @@ def serve(
     New versions of the knowledge base are picked up as they appear. Tokens are made with
     'ibcl token'.
     """
+    from ibcl.cli.knowledge_bases import require
     from ibcl.engines import check_engine
     from ibcl.serve.process import run
     from ibcl.serve.settings import Settings
-    from ibcl.store import exists
 
     kind, _, address = check_engine(engine).partition(":")
     if replicas > 1 and kind != "ray":
@@ -120,8 +120,8 @@ def serve(
         label=label,
     )
     # A data folder holds versions that can be served while the knowledge base is away.
-    if not settings.folder.exists() and not exists(knowledge_base):
-        raise ValueError(f"{knowledge_base} is not a knowledge base; make one with 'ibcl learn'")
+    if not settings.folder.exists():
+        require(knowledge_base)
     if kind == "ray":
         from ibcl.serve.replicas import run_replicas
 
