@@ -157,6 +157,26 @@ def test_tokens_that_are_none(tokens, said):
         token_ids(tokens)
 
 
+def test_no_texts_have_no_features(text_model):
+    network = FlatNetwork(with_backbone(text_model))
+    assert network.features(torch.zeros(0, 2, 4)).shape == (0, network.columns)
+
+
+def test_a_model_of_transformers_needs_a_head_in_front_of_all_doors(text_model):
+    """It returns no scores, and no tensor: learning would fail far from the cause."""
+    with pytest.raises(ValueError, match="with_backbone"):
+        ibcl.IBCL(text_model)
+
+
+def test_what_a_tokenizer_returns_is_refused_with_the_remedy(text_model):
+    transformers = pytest.importorskip("transformers")
+    tokens = transformers.BatchEncoding({"input_ids": torch.ones(2, 4, dtype=torch.long)})
+    learner = ibcl.IBCL(with_backbone(text_model))
+    for returned in (tokens, dict(tokens)):
+        with pytest.raises(ValueError, match=r"ibcl\.networks\.token_ids"):
+            learner.learn(returned, [0, 1], task="texts")
+
+
 def test_a_backbone_stays_in_evaluation_mode():
     noisy = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
     network = with_backbone(noisy, 2).train()

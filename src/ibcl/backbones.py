@@ -494,8 +494,8 @@ def _measured(frozen: FrozenBackbone, blank: Tensor | None) -> int:
     """How many numbers φ has, measured on an input."""
     if blank is None:
         raise ValueError(
-            "How many features the backbone has cannot be inferred: give features=, or "
-            "inputs to measure it with as example=."
+            "How many features the backbone has cannot be inferred: give features=, or inputs to "
+            "measure it with as example=, to ibcl.networks.with_backbone."
         )
     inputs = blank.to(next(frozen.parameters(), torch.zeros(0)).device)
     try:

@@ -380,6 +380,12 @@ class FlatNetwork:
     ) -> None:
         if not isinstance(module, nn.Module):
             raise ValueError(f"network must be a torch.nn.Module, not {type(module).__name__}.")
+        if hasattr(module, "main_input_name"):
+            raise ValueError(
+                "A model of transformers is read behind a head: give "
+                "ibcl.networks.with_backbone(model), or the model itself with "
+                "expert=ibcl.adapters.LoRA()."
+            )
         self._original = copy.deepcopy(module).eval()
         if device is not None:
             _move(self._original, _as_device(device))
@@ -544,8 +550,10 @@ class FlatNetwork:
             return x.flatten(1) if self.is_linear else x
         fixed = self._fixed
         rows = min(getattr(layer, "rows_at_once", _FEATURE_ROWS) for layer in fixed)
+        # Not every module takes no rows at all.
+        first = x[:rows] if len(x) else x.new_zeros(1, *x.shape[1:])
         with _refusing_shapes(x), torch.no_grad():
-            blocks = [fixed(x[:rows])]
+            blocks = [fixed(first)[: len(x)]]
         if len(x) > rows:
             # Once in blocks, and once put together.
             needed = 2 * len(x) * (blocks[0].nbytes // rows)

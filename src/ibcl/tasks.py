@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
@@ -191,6 +192,11 @@ def _real(values: Any, name: str) -> np.ndarray:
                 "their samples out."
             )
         return _numbers(np.ma.getdata(values), name)
+    if isinstance(values, Mapping):
+        raise ValueError(
+            f"{name} must be numbers in rows, not a mapping of names; of tokens, give what "
+            "ibcl.networks.token_ids makes of them."
+        )
     # Whoever holds a data frame or a sparse matrix has imported the package it comes from.
     sparse = sys.modules.get("scipy.sparse")
     if sparse is not None and sparse.issparse(values):

@@ -84,6 +84,14 @@ def test_a_row_runs_about_one_adapter(learner, monkeypatch):
     assert sum(rows) <= 2 * len(x)
 
 
+def test_no_texts_have_no_answers(learner):
+    none = task(0)[0][:0]
+    model = learner.model([0.5, 0.5])
+    assert model.predict_proba(none).shape == (0, 2)
+    assert model.routing(none).shape == (0, 2)
+    assert model.routing_table(none) == []
+
+
 def test_learning_leaves_the_base_and_random_numbers_as_they_were():
     network = copy.deepcopy(base())
     before = {name: value.clone() for name, value in network.state_dict().items()}
