@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("peft")
 pytest.importorskip("transformers")
@@ -11,6 +12,7 @@ from worlds import NAMES, base, task
 import ibcl
 from ibcl.experiments.adapters import CONTENDERS
 from ibcl.experiments.adapters.contenders import Scene
+from ibcl.experiments.adapters.contenders.merged import folded
 from ibcl.experiments.adapters.study import weighted_accuracy
 from ibcl.experiments.benchmarks.benchmark import BenchmarkTask, Split
 
@@ -44,6 +46,15 @@ def test_at_a_vertex_soup_and_routing_are_the_same_adapter(scene):
     routed = CONTENDERS["routed adapters, no heads beside them"](scene).probabilities
     soup = CONTENDERS["soup"](scene).probabilities
     assert np.allclose(routed[0], soup[0], atol=1e-5)
+
+
+def test_a_change_inside_the_weights_is_the_change_beside_them(scene):
+    adapter, network = scene.adapted.adapters[0], scene.adapted.learner.network
+    beside = adapter.on(network).answers(scene.test_features)
+    inside = folded(adapter.on(network)).answers(scene.test_features)
+    assert torch.allclose(inside, beside, atol=1e-5)
+    # The base, which all share, has not changed.
+    assert torch.equal(adapter.on(network).answers(scene.test_features), beside)
 
 
 def test_accuracy_is_weighted_by_the_preference(scene):

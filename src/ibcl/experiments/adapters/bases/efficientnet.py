@@ -96,4 +96,5 @@ EFFICIENTNET = Base(
     epochs=8,
     learning_rate=1e-3,
 )
-BASES["cifar100"] = BASES["cifar100-similar"] = BASES["tinyimagenet-similar"] = EFFICIENTNET
+for _name in ("cifar100", "cifar100-similar", "tinyimagenet", "tinyimagenet-similar"):
+    BASES[_name] = EFFICIENTNET

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ibcl.adapters import Adapter, averaged
+from ibcl.adapters.adapter import AdapterOnBase
 from ibcl.experiments.adapters.contenders.scene import Outcome, Scene, contender
 from ibcl.experiments.adapters.merges import MERGES, Change, Merge, as_adapter, change_of
 
@@ -23,10 +24,23 @@ _ROWS = 200
 
 
 def _answers(scene: Scene, adapter: Adapter, features: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = (
-        adapter.on(scene.adapted.learner.network).answers(features).numpy().astype(np.float32)
-    )
+    model = folded(adapter.on(scene.adapted.learner.network))
+    found: NDArray[np.float32] = model.answers(features).numpy().astype(np.float32)
     return found
+
+
+def folded(model: AdapterOnBase) -> AdapterOnBase:
+    """Put an adapter's change into weights of its own, where it costs nothing to run.
+
+    The changes of merges have full rank, and would take longer beside the weights than in them.
+    """
+    adapted = model.adapted
+    for name in adapted.layers():
+        layer: Any = adapted.frozen.backbone.get_submodule(name)
+        # The base's weights are shared with all others.
+        layer.base_layer.weight = nn.Parameter(layer.base_layer.weight.clone(), False)
+        layer.merge()
+    return model
 
 
 @contender("soup")
