@@ -41,9 +41,9 @@ def table(recipe: Recipe, results: Sequence[SeedResult]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, figure in PUBLISHED.get(recipe.environment, {}).items():
-        trained = "" if figure.steps is None else f"{figure.steps / 1e6:.2f}"
+        trained = "" if figure.steps is None else f"{figure.steps / 1e6:.2f} "
         lines.append(
-            f"| {name} | {figure.hypervolume / unit:.2f} | | | | {trained} | | | 200 | "
+            f"| {name} | {figure.hypervolume / unit:.2f} | | | | {trained}| | | 200 | "
             "| as printed |"
         )
     source = "1 seed" if len(results) == 1 else f"{len(results)} seeds, 95 % interval"
@@ -101,8 +101,8 @@ def summary(recipe: Recipe, results: Sequence[SeedResult], command: str) -> str:
         f"- Environment steps per seed: {steps.mean():,.0f} for training and scoring on the way, "
         f"{results[0].generation_steps:,} more to score each set of generated policies.",
         f"- CPU-seconds of training per seed: mean {cpu.mean():.0f}, largest {cpu.max():.0f}; "
-        f"{steps.sum() / cpu.sum():,.0f} steps and {updates / cpu.sum():,.0f} updates a "
-        "CPU-second.",
+        f"{steps.sum() / cpu.sum():,.0f} steps and {updates / cpu.sum():,.0f} updates "
+        "per CPU-second.",
         f"- {origin}",
         *([restarts] if given_up else []),
         f"- Versions: Python {platform.python_version()}, "
