@@ -267,12 +267,13 @@ def main() -> None:
             f"{name}^{row['time_exponent']:.2f}",
             f"{name}^{row['memory_exponent']:.2f}",
         )
-    console.print(table)
+    if grown:
+        console.print(table)
     for row in compared:
         console.print(
             f"{row['rows']:,} rows x {row['columns']} columns, {row['tasks']} tasks, "
             f"{row['classes']} classes: {row['seconds']:.2f} s, {row['ratio']:.2f} times logistic "
-            f"regression on the same features, {row['kilobytes_per_row']:.2f} KB a row"
+            f"regression on the same features, {row['kilobytes_per_row']:.2f} KB per row"
         )
     for row in many:
         console.print(f"{row['rows']:,} rows x {row['columns']:,} columns, two classes, {load}")
