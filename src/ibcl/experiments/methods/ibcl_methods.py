@@ -283,11 +283,14 @@ class FirstRoutedEvidence(BehindGate):
         joint = []
         for weights in self.preferences:
             predictive: Any = self.learner.model(weights).predictive
-            shares = predictive.routing(features).double()
+            heads, active = predictive.task_heads, predictive.active
+            # The gate reads every row once for all tasks: its covariances are what takes time.
+            densities = heads.joint(features)
+            shares = heads.shares(predictive.gate.of_joint(densities), predictive.weights)
             answers = torch.zeros(len(features), len(weights), 2, dtype=torch.float64)
-            for head, task in zip(predictive.heads, predictive.active.tolist(), strict=True):
-                answers[:, task] = predictive.extreme_means(features, task, head[None]).double()
-            joint.append((shares[:, :, None] * answers).flatten(1))
+            own = heads.answers(predictive.heads, features, densities, active)
+            answers[:, active] = own.double().transpose(0, 1)
+            joint.append((shares.double()[:, :, None] * answers).flatten(1))
         smallest = torch.finfo(torch.float32).tiny
         return torch.stack(joint).float().clamp(min=smallest).log()
 
