@@ -186,9 +186,10 @@ def _ordered(found: pd.DataFrame) -> pd.DataFrame:
     return found.iloc[found["benchmark"].map(known.index).argsort(kind="stable")]
 
 
-def worth() -> str:
-    """What a preference is worth to each method."""
+def worth(disagree: bool) -> str:
+    """What a preference is worth, on the paper's kind of benchmarks or where tasks disagree."""
     known = replicates()
+    known = known[known["benchmark"].isin(MAIN) != disagree]
     same = ["benchmark", "preferences", "method", "memory"]
     uniform = known[known["label"] == UNIFORM_BASELINE].set_index(same)
     rows = [
@@ -200,11 +201,12 @@ def worth() -> str:
     return markdown(difference_table(_ordered(pd.DataFrame(rows, columns=columns))))
 
 
-def disagreeing() -> str:
+def disagreeing(families: tuple[str, ...]) -> str:
     """Benchmarks whose tasks disagree: accuracy, own and uniform preference."""
     known = replicates()
+    known = known[~known["benchmark"].isin(MAIN) & known["preferences"].isin(families)]
     rows: dict[tuple[int, str, str], dict[str, str]] = {}
-    for _, row in known[~known["benchmark"].isin(MAIN)].iterrows():
+    for _, row in known.iterrows():
         who = (place(row["method"]), title(row["method"], row["memory"]), row["label"])
         found = bootstrap.bounds(row["value"], row["replicates"])
         text = f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
@@ -362,8 +364,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "readme": short,
     "from-ours": from_ours,
-    "worth": worth,
-    "disagreeing": disagreeing,
+    "worth": partial(worth, disagree=False),
+    "worth-disagreeing": partial(worth, disagree=True),
+    "disagreeing": partial(disagreeing, ("vertices",)),
+    "disagreeing-less": partial(disagreeing, ("sparse", "uniform")),
     "calibration": _measure("calibration_error"),
     "log-loss": _measure("log_loss"),
     "classes": _measure("class_accuracy"),
