@@ -49,7 +49,7 @@ def test_at_a_vertex_soup_and_routing_are_the_same_adapter(scene):
 
 
 def test_a_change_inside_the_weights_is_the_change_beside_them(scene):
-    adapter, network = scene.adapted.adapters[0], scene.adapted.learner.network
+    adapter, network = scene.adapted.adapters[0], scene.untaught.network
     beside = adapter.on(network).answers(scene.test_features)
     inside = folded(adapter.on(network)).answers(scene.test_features)
     assert torch.allclose(inside, beside, atol=1e-5)

@@ -14,7 +14,7 @@ def first_task(scene: Scene) -> Outcome:
     """Heads on depths of the base with the first task's LoRA merged into it for good."""
     adapter = scene.adapted.adapters[0]
     # The base's weights are shared: a copy is changed.
-    adapted = copy.deepcopy(adapter.on(scene.adapted.learner.network).adapted.peft)
+    adapted = copy.deepcopy(adapter.on(scene.untaught.network).adapted.peft)
     taught = scene.taught(adapted.merge_and_unload(), scene.layers, None)
     found = behind_the_gate(scene, taught)
     tasks = len(scene.tasks)

@@ -24,7 +24,7 @@ _ROWS = 200
 
 
 def _answers(scene: Scene, adapter: Adapter, features: Tensor) -> NDArray[np.float32]:
-    model = folded(adapter.on(scene.adapted.learner.network))
+    model = folded(adapter.on(scene.untaught.network))
     found: NDArray[np.float32] = model.answers(features).numpy().astype(np.float32)
     return found
 
@@ -89,7 +89,7 @@ def _changes(scene: Scene, merge: Merge) -> tuple[list[Change], float]:
     begin = time.process_time()
     changes = [change_of(adapter) for adapter in scene.adapted.adapters]
     if merge.learning is not None:
-        network = scene.adapted.learner.network
+        network = scene.untaught.network
         changes = [
             replace(change, knowledge=merge.learning(adapter, network, features[:_ROWS]))
             for change, adapter, features in zip(

@@ -36,7 +36,7 @@ def _kept(scene: Scene) -> float:
 @contender("head on all data per preference", dear=True)
 def heads(scene: Scene) -> Outcome:
     """One logistic regression per preference, on depths of the frozen base."""
-    columns = scene.adapted.learner.network.columns
+    columns = scene.untaught.network.columns
     test = scene.test_features[:, :columns].double().numpy()
     answers, seconds = [], 0.0
     for row in scene.preferences:
@@ -54,7 +54,7 @@ def heads(scene: Scene) -> Outcome:
 
 def _trained(scene: Scene, preferences: Matrix) -> tuple[NDArray[np.float32], float]:
     """Answers of a LoRA for each preference, and its seconds."""
-    learner, answers, seconds = scene.adapted.learner, [], 0.0
+    learner, answers, seconds = scene.untaught, [], 0.0
     for row in preferences:
         data = all_data(scene, row)
         begin = time.process_time()

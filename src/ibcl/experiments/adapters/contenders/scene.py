@@ -67,10 +67,14 @@ class Scene:
         """Test inputs of all tasks, one after another."""
         return np.concatenate([task.test.x for task in self.tasks])
 
+    def learner(self, base: nn.Module, layers: Sequence[str], expert: LoRA | None) -> ibcl.IBCL:
+        """Return a learner that has learnt nothing."""
+        network = ibcl.networks.with_backbone(base, layers=layers, example=self.tasks[0].test.x[:1])
+        return ibcl.IBCL(network, expert=expert)
+
     def taught(self, base: nn.Module, layers: Sequence[str], expert: LoRA | None) -> Taught:
         """Return a learner that has learnt all tasks."""
-        network = ibcl.networks.with_backbone(base, layers=layers, example=self.tasks[0].test.x[:1])
-        learner = ibcl.IBCL(network, expert=expert)
+        learner = self.learner(base, layers, expert)
         begin = time.process_time()
         for task in self.tasks:
             learner.learn(task.train.x, task.train.y, task=task.name)
@@ -82,20 +86,25 @@ class Scene:
         return self.taught(self.base, self.layers, self.expert)
 
     @cached_property
+    def untaught(self) -> ibcl.IBCL:
+        """A learner that reads as `adapted` does; features are the same before all tasks."""
+        return self.learner(self.base, self.layers, self.expert)
+
+    @cached_property
     def test_features(self) -> Tensor:
         """φ of the test inputs, with what adapters need."""
-        return self.adapted.learner.state.features(self.inputs)
+        return self.untaught.state.features(self.inputs)
 
     @cached_property
     def train_features(self) -> list[Tensor]:
         """φ of each task's training inputs, with what adapters need."""
-        state = self.adapted.learner.state
+        state = self.untaught.state
         return [state.features(task.train.x) for task in self.tasks]
 
     @cached_property
     def validation_features(self) -> list[Tensor]:
         """φ of each task's validation inputs, with what adapters need."""
-        state = self.adapted.learner.state
+        state = self.untaught.state
         return [state.features(task.validation.x) for task in self.tasks]
 
 
