@@ -128,5 +128,6 @@ def as_expert(value: Any) -> Expert:
         return Estimator(value)
     raise ValueError(
         f"expert must be 'auto', an estimator of scikit-learn such as "
-        f"HistGradientBoostingClassifier(), or an ibcl.experts.Expert, not {value!r}."
+        f"HistGradientBoostingClassifier(), or an ibcl.experts.Expert such as "
+        f"ibcl.adapters.LoRA(), not {value!r}."
     )

@@ -185,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="a file of lines of JSON")
     parser.add_argument("--cheap", action="store_true", help="without what trains per preference")
     parser.add_argument("--few", type=int, default=3, help="preferences of what trains for each")
+    parser.add_argument("--only", nargs="+", choices=[*CONTENDERS], help="these contenders alone")
     given = parser.parse_args(arguments)
     settings = Settings(
         given.benchmark,
@@ -201,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row in map(json.loads, known)
         if (row["benchmark"], row["seed"]) == (settings.benchmark, settings.seed)
     }
-    wanted = [title for title in CONTENDERS if title not in done]
+    wanted = [title for title in given.only or CONTENDERS if title not in done]
     if given.cheap:
         wanted = [title for title in wanted if title not in DEAR]
     for row in run(settings, wanted):
