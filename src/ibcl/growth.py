@@ -32,7 +32,7 @@ from ibcl.knowledge import Part
 from ibcl.likelihoods import Bernoulli, OneVsRest
 from ibcl.networks import FlatNetwork, build
 from ibcl.pooling import RoutedEvidence
-from ibcl.routing import ClassDensities
+from ibcl.routing import ClassDensities, RowSketch
 from ibcl.state import State
 from ibcl.task_scores import TaskScore
 
@@ -118,7 +118,7 @@ def _can_grow(state: State) -> bool:
 
 def _part_grows(part: Part) -> bool:
     """Whether what a task keeps can be embedded in a larger space."""
-    return isinstance(part, ClassDensities | Calibration | Judgement) or (
+    return isinstance(part, ClassDensities | RowSketch | Calibration | Judgement) or (
         isinstance(part, ExpertPart) and part.grows
     )
 

@@ -444,3 +444,15 @@ def test_what_names_no_task_is_refused(task):
     frame, labels = people(0)
     with pytest.raises(ValueError, match="named by text or by a number"):
         ibcl.IBCLClassifier("linear").fit(frame, labels, task=task)
+
+
+def test_a_column_that_first_varies_in_a_later_task_does_not_drown_the_others():
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"school": generator.normal(size=600), "age": generator.normal(size=600)})
+    task = np.repeat(["at home", "at work"], 300)
+    frame["hours"] = np.where(task == "at work", generator.uniform(20, 4000, 600), 0.0)
+    college = np.where(frame["school"] > 0, "yes", "no")
+    found = ibcl.IBCLClassifier().fit(frame[::2], college[::2], task=task[::2])
+    asked = (task == "at work")[1::2]
+    answers = found.predict(frame[1::2][asked], preference="at work")
+    assert (answers == college[1::2][asked]).mean() > 0.9

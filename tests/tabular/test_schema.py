@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ibcl.encoding import Encoder, encoder_of
+from ibcl.serve.rows import RowEncoder
 from ibcl.tabular import Schema, UnknownCategoriesWarning, ValueTarget, make_head, usable_columns
 
 YES_NO = ["no", "yes", "no", "yes", "no", "yes"]
@@ -511,3 +512,23 @@ def test_schemas_are_equal_whatever_they_were_used_for():
     other.inputs(frame)
     assert used == other
     assert used != Schema.fit(frame, [0, 2])
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30))
+def test_numbers_that_were_all_the_same_in_the_first_task_stay_in_order_and_small(later):
+    schema = Schema.fit(pd.DataFrame({"hours": [3.0, 3.0], "age": [1.0, 5.0]}), ["no", "yes"])
+    found = schema.inputs(pd.DataFrame({"hours": later, "age": 2.0})).double().numpy()
+    order = np.argsort(later, kind="stable")
+    assert (np.diff(found[order, 0]) >= 0).all()
+    assert np.abs(found[:, 0]).max() <= 1.001 + np.log(1e9 + 3)
+    near = np.abs(np.array(later) - 3) <= 1
+    np.testing.assert_allclose(found[near, 0], np.array(later)[near] - 3, atol=1e-6)
+    np.testing.assert_allclose(found[:, 1], -0.5)
+
+
+def test_such_numbers_are_read_alike_in_a_graph_and_row_by_row():
+    schema = Schema.fit(pd.DataFrame({"hours": [3.0, 3.0], "age": [1.0, 5.0]}), ["no", "yes"])
+    later = pd.DataFrame({"hours": [3.0, 4000.0, np.nan, -1e5], "age": [2.0, 3.0, 1e4, np.nan]})
+    wanted = schema.inputs(later)
+    torch.testing.assert_close(schema.reader()(torch.tensor(later.to_numpy())), wanted)
+    assert torch.equal(RowEncoder(schema)(later.to_numpy().tolist()), wanted)

@@ -36,7 +36,7 @@ from ibcl.gaussians import (
     LowRankGaussian,
     low_rank_blocks,
 )
-from ibcl.knowledge import KnowledgeBase, Parts, register_part
+from ibcl.knowledge import KnowledgeBase, Part, Parts, register_part
 from ibcl.likelihoods import Likelihood
 from ibcl.networks import FlatNetwork
 from ibcl.pooling.barycentre import WassersteinPooling
@@ -52,6 +52,7 @@ from ibcl.routing import (
     Ranks,
     RoutedAnswers,
     RoutedNetworks,
+    RowSketch,
     SharedScatters,
     TaskHeads,
     classes_of,
@@ -61,6 +62,7 @@ from ibcl.routing.densities import fourier_width
 from ibcl.routing.scatters import keeps_whole
 
 register_part(ClassDensities)
+register_part(RowSketch)
 register_part(SharedScatters)
 
 COMPACT, EXACT, SHARED = "compact", "exact", "shared"
@@ -113,6 +115,10 @@ class RoutedEvidence(PoolingRule):
     borrow
         Whether a task's head borrows from the others, as far as its own evidence says that they
         are alike (`ibcl.pooling.power_prior`).
+    adaptive
+        Whether the temperature rises as far as few rows of many columns make densities tell tasks
+        apart too surely (`ibcl.routing.overconfidence`). A task then keeps up to 16 random sums of
+        its rows (`ibcl.routing.sketches`); with ``memory="shared"`` it does not.
 
     Examples
     --------
@@ -126,6 +132,7 @@ class RoutedEvidence(PoolingRule):
     memory: str | int = COMPACT
     tolerance: float = 0.25
     borrow: bool = False
+    adaptive: bool = False
 
     name: ClassVar[str] = "routed"
     independent: ClassVar[bool] = True
@@ -222,11 +229,19 @@ class RoutedEvidence(PoolingRule):
         if self.memory == SHARED:
             common[SharedScatters.kind] = SharedScatters.of(centred)
         known = (before or {}).get(ClassDensities.kind)
+        assert known is None or isinstance(known, ClassDensities)
+        own: dict[str, Part] = {}
+        if self.adaptive and self.memory != SHARED:
+            sketch = RowSketch.of(centred, known)
+            if known is not None:
+                earlier = (before or {})[RowSketch.kind]
+                assert isinstance(earlier, RowSketch)
+                sketch = earlier.plus(sketch, known, found)
+            own[RowSketch.kind] = sketch
         if known is not None:
-            assert isinstance(known, ClassDensities)
             common = {kind: part.moved(known, found) for kind, part in common.items()}
             found = known.plus(found, ranks)
-        return {**(before or {}), ClassDensities.kind: found, **common}
+        return {**(before or {}), ClassDensities.kind: found, **own, **common}
 
     def keep(self, posterior: Gaussian, prior: Gaussian) -> Gaussian:
         """Return a large full covariance as its evidence's leading directions and a diagonal.
@@ -353,7 +368,12 @@ class RoutedEvidence(PoolingRule):
         settings = DensitySettings(self.temperature, self.contamination, exponent)
         shared = knowledge.common.get(SharedScatters.kind)
         assert shared is None or isinstance(shared, SharedScatters)
-        return density_gate(records, settings, network.known_columns, shared)
+        sketches = {}
+        for task, kept in zip(knowledge.tasks, knowledge.parts, strict=True):
+            if isinstance(sketch := kept.get(RowSketch.kind), RowSketch):
+                sketches[task] = sketch
+        known = sketches if self.adaptive and len(sketches) == len(records) else None
+        return density_gate(records, settings, network.known_columns, shared, known)
 
 
 def _own_means(knowledge: KnowledgeBase, shares: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from ibcl.routing.moments import LARGEST_SUMMED, Moments
 from ibcl.routing.predictive import RoutedNetworks, TaskHeads
 from ibcl.routing.records import ClassDensities, Ranks, classes_of
 from ibcl.routing.shared import SharedScatters
+from ibcl.routing.sketches import RowSketch
 from ibcl.routing.stored import gate_from_tensors
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Ranks",
     "RoutedAnswers",
     "RoutedNetworks",
+    "RowSketch",
     "SharedScatters",
     "TaskGate",
     "TaskHeads",

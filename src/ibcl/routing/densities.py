@@ -30,7 +30,8 @@ A task's head and the densities of the classes it has seen make its answer, thei
 
     p_k(y | φ) ∝ head_k(y | φ)^a exp(J_ky(φ))^(1 − a).
 
-The gate between tasks is made of their records (`ibcl.routing.gate_of_records`).
+The gate between tasks is made of their records (`ibcl.routing.gate_of_records`). Of few rows it is
+made flatter: between tasks, t/s stands in place of t (`ibcl.routing.overconfidence`).
 """
 
 from __future__ import annotations
@@ -130,12 +131,16 @@ def fourier(directions: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DensitySettings:
-    """Temperature t, contamination ε, the exponent a of the heads, and the typical length τ."""
+    """Temperature t, contamination ε, the exponent a of heads, typical length τ, and sharpness s.
+
+    Between tasks, densities are tempered by t/s (`ibcl.routing.overconfidence`).
+    """
 
     temperature: float = 3.0
     contamination: float = 1e-3
     head_share: float = 1.0
     typical: float = 0.0
+    sharpness: float = 1.0
 
 
 class ClassGaussians(NamedTuple):
@@ -290,6 +295,8 @@ class DensityGate(TaskGate):
 
     def of_joint(self, joint: Tensor) -> Tensor:
         """Log e_k of every task up to one term, from J: shape (n, tasks)."""
+        if self.settings.sharpness != 1:
+            joint = self.settings.sharpness * (joint - self.log_share) + self.log_share
         # A task with fewer classes than others has a row filled up with a component of no weight.
         nothing = torch.full_like(joint[:, :1], -torch.inf)
         parts = torch.cat([joint, nothing], 1)[:, self.by_task]
@@ -379,6 +386,7 @@ def _check(tensors: Mapping[str, Tensor], settings: DensitySettings) -> None:
             f"The temperature of a gate must be positive, not {settings.temperature!r}."
         )
     fractions = 0 <= settings.contamination < 1 and 0 <= settings.head_share <= 1
+    fractions = fractions and 0 <= settings.sharpness <= 1
     if not fractions or not 0 <= settings.typical < math.inf:
         raise ValueError("the settings of the gate are out of range")
     check_parts(tensors, DENSITY_TENSORS)

@@ -22,9 +22,11 @@ from ibcl.routing.densities import (
     DensitySettings,
     SubspaceGaussians,
 )
+from ibcl.routing.overconfidence import LogRatios, log_ratios, sharpness
 from ibcl.routing.records import ClassDensities, typical_length
 from ibcl.routing.scatters import Scatters
 from ibcl.routing.shared import SharedScatters
+from ibcl.routing.sketches import RowSketch
 
 # Shares of own covariances and ridges of both densities, chosen on validation data of five
 # benchmarks, one for all of them.
@@ -39,6 +41,8 @@ _BLOCK = 2**22
 # time for a row grows any further.
 _LARGEST_ROOTS = 2**25
 _LARGEST_COVARIANCES = 2**24
+# Classes of all tasks up to which their densities' overconfidence is worked out.
+_MOST_COMPARED = 512
 
 
 def density_gate(
@@ -46,6 +50,7 @@ def density_gate(
     settings: DensitySettings | None = None,
     reads: Tensor | None = None,
     shared: SharedScatters | None = None,
+    sketches: Mapping[str, RowSketch] | None = None,
 ) -> DensityGate:
     """Return the gate between tasks with these records, by their names, in this order.
 
@@ -56,6 +61,9 @@ def density_gate(
     shared
         Scatters within the classes of all tasks, where they are kept for all together; otherwise
         they are the sum of the records' own.
+    sketches
+        Of all tasks' rows, where densities are to be made as sharp as rows that were not learnt
+        allow (`ibcl.routing.overconfidence`).
 
     Examples
     --------
@@ -78,8 +86,10 @@ def density_gate(
     counts = torch.cat([record.counts for record in ordered])
     totals = torch.stack([record.counts.sum() for record in ordered])
     within, fourier_within = (None, None) if shared is None else shared.covariances()
-    classes = _classes(ordered, counts, within)
-    subspace = _subspace(ordered, totals, fourier_within)
+    kept = [sketches[name] for name in names] if sketches else []
+    compared = kept if len(records) > 1 and len(counts) <= _MOST_COMPARED else []
+    classes, first = _classes(ordered, counts, within, compared)
+    subspace, second = _subspace(ordered, totals, fourier_within, compared)
     back = torch.argsort(places)
     tensors = {
         "task": places[canonical],
@@ -93,6 +103,10 @@ def density_gate(
         tensors[name] = tensors[name][back]
     settings = DensitySettings() if settings is None else settings
     settings = replace(settings, typical=typical_length(ordered))
+    if first is not None and second is not None:
+        shares = tensors["log_share"].exp()
+        found = sharpness(first.averaged_with(second), canonical, shares)
+        settings = replace(settings, sharpness=found)
     return DensityGate({name: value.contiguous() for name, value in tensors.items()}, settings)
 
 
@@ -148,9 +162,12 @@ def _leading(scatters: Sequence[Scatters]) -> _Roots:
 
 
 def _classes(
-    records: Sequence[ClassDensities], counts: Tensor, shared: Tensor | None
-) -> ClassGaussians:
-    """Q¹ of all classes."""
+    records: Sequence[ClassDensities],
+    counts: Tensor,
+    shared: Tensor | None,
+    compared: Sequence[RowSketch],
+) -> tuple[ClassGaussians, LogRatios | None]:
+    """Q¹ of all classes, and with sketches their log ratios over other rows."""
     own = _leading([record.scatters for record in records])
     columns, rank = own.roots.shape[1:]
     shared = own.total() / counts.sum() if shared is None else shared
@@ -174,7 +191,7 @@ def _classes(
         lower = torch.linalg.cholesky(ridge + inside.mT @ inside)
         maps[block] = torch.linalg.solve_triangular(lower, inside.mT, upper=False)
         determinants.append(2 * lower.diagonal(dim1=1, dim2=2).log().sum(1))
-    return ClassGaussians(
+    found = ClassGaussians(
         origin,
         whitening,
         (means - origin) @ whitening.T,
@@ -182,12 +199,20 @@ def _classes(
         stretch,
         torch.cat(determinants) + (columns - rank) * stretch.log() + log_determinant,
     )
+    if not compared:
+        return found, None
+    sums = torch.cat([each.spread()[0] for each in compared])
+    directions = (part for part, _ in own.blocks())
+    return found, log_ratios(factor, directions, (1 - RIDGE) * (1 - OWN), means, counts, sums)
 
 
 def _subspace(
-    records: Sequence[ClassDensities], totals: Tensor, shared: Tensor | None
-) -> SubspaceGaussians:
-    """Q² of all classes."""
+    records: Sequence[ClassDensities],
+    totals: Tensor,
+    shared: Tensor | None,
+    compared: Sequence[RowSketch],
+) -> tuple[SubspaceGaussians, LogRatios | None]:
+    """Q² of all classes, and with sketches their log ratios over other rows."""
     own = _leading([record.fourier_scatter for record in records])
     shared = own.total() / totals.sum() if shared is None else shared
     size = shared.diagonal().mean().clamp(min=_SMALLEST_VARIANCE)
@@ -212,9 +237,15 @@ def _subspace(
         lower = torch.linalg.cholesky((1 - FOURIER_OWN) * _identity(kept) + mixed)
         whitening[block] = torch.linalg.solve_triangular(lower, _identity(kept), upper=False)
         determinants.append(2 * lower.diagonal(dim1=1, dim2=2).log().sum(1))
-    return SubspaceGaussians(
+    found = SubspaceGaussians(
         origin, basis, (means - origin) @ basis, whitening, torch.cat(determinants)
     )
+    if not compared:
+        return found, None
+    sums = torch.cat([each.spread()[1] for each in compared])
+    counts = torch.cat([record.counts for record in records])
+    directions = (part for part, _ in own.blocks())
+    return found, log_ratios(factor, directions, 1 - FOURIER_RIDGE, means, counts, sums)
 
 
 def _directions(means: Tensor) -> Tensor:

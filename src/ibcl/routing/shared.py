@@ -74,7 +74,7 @@ class SharedScatters:
         Around the mean of both batches, a class's scatter grows by
         n₁n₂/(n₁ + n₂) (μ₁ − μ₂)(μ₁ − μ₂)ᵀ.
         """
-        ours, theirs = _common(first.classes, second.classes)
+        ours, theirs = common_classes(first.classes, second.classes)
         shares = first.counts[ours] * second.counts[theirs]
         roots = (shares / (first.counts[ours] + second.counts[theirs])).sqrt()[:, None]
         apart = roots * (first.means[ours].double() - second.means[theirs].double())
@@ -149,7 +149,7 @@ def _square(triangle: Tensor) -> Tensor:
     return matrix + matrix.triu(1).T
 
 
-def _common(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def common_classes(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Where the numbers that both of these ascending ones have are in each."""
     both = first[torch.isin(first, second)]
     return torch.searchsorted(first, both), torch.searchsorted(second, both)

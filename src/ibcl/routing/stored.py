@@ -24,7 +24,11 @@ def gate_from_tensors(tensors: dict[str, Tensor], temperature: float) -> TaskGat
     if SETTINGS not in tensors:
         return Gate(parts, temperature, tensors.pop(SEEN, None))
     numbers = tensors.pop(SETTINGS)
-    # Gates of earlier versions have no typical length.
-    if numbers.ndim != 1 or len(numbers) not in (3, 4) or not bool(torch.isfinite(numbers).all()):
+    # Gates of earlier versions have no typical length, or no sharpness.
+    if (
+        numbers.ndim != 1
+        or len(numbers) not in (3, 4, 5)
+        or not bool(torch.isfinite(numbers).all())
+    ):
         raise ValueError("its settings do not fit")
     return DensityGate(parts, DensitySettings(*numbers.cpu().tolist()))

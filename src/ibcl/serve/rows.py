@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ibcl.tabular import CategoricalColumn, DateColumn, NumericColumn, Schema
+from ibcl.tabular.columns import scaled_numbers
 
 # Far below what the schema refuses, in a sentence of its own.
 _LARGEST_INPUT = 1e6
@@ -63,6 +64,7 @@ class RowEncoder:
         self._centre = np.array([column.centre for _, column in numeric])
         self._scale = np.array([column.scale for _, column in numeric])
         self._fill = np.array([column.fill for _, column in numeric])
+        self._logarithmic = np.array([column.logarithmic for _, column in numeric], dtype=bool)
         self._indicated = np.array([column.indicator for _, column in numeric], dtype=bool)
         self._categorical = [
             (k, column) for k, column in columns if isinstance(column, CategoricalColumn)
@@ -81,7 +83,8 @@ class RowEncoder:
         missing = np.isnan(values)
         # What overflows is too large below, and a sentence of the schema's.
         with np.errstate(over="ignore"):
-            scaled = (np.where(missing, self._fill, values) - self._centre) / self._scale
+            filled = np.where(missing, self._fill, values)
+            scaled = scaled_numbers(filled, self._centre, self._scale, self._logarithmic)
         if not (np.abs(scaled) <= _LARGEST_INPUT).all():
             return None
         blocks = [scaled, missing[:, self._indicated]]

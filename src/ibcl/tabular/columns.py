@@ -5,6 +5,10 @@ task. Where it is missing, the first task's median takes its place; if the first
 values in that column, an indicator column says where (0 or 1). A column without any in the first
 task has no indicator: values missing there later are filled in all the same.
 
+A number that was the same in all of the first task has no standard deviation: s is 1 there, and
+what is further than 1 from c counts as its logarithm, z = ±(1 + log|x − c|), so that later tasks in
+which it does vary are not all about it, whatever its unit.
+
 A category becomes one column of 0 and 1 per category, in alphabetical order; those that later tasks
 add follow (`ibcl.tabular.Schema.grown`). A category that is not known is all zeros, and so is a
 missing one, which has an indicator by the same rule as a number.
@@ -65,6 +69,8 @@ class NumericColumn(_Remembered):
     centre: Finite
     scale: Annotated[Finite, Field(gt=0)]
     fill: Finite
+    logarithmic: bool = False
+    """Whether z of more than 1 is 1 + log z instead: of columns without a scale of their own."""
 
     @property
     def width(self) -> int:
@@ -100,7 +106,12 @@ class NumericColumn(_Remembered):
             standardisation(np.where(missing, fill, values), weights) if standardise else (0.0, 1.0)
         )
         return cls(
-            name=name, indicator=bool(missing.any()), centre=centre, scale=scale, fill=float(fill)
+            name=name,
+            indicator=bool(missing.any()),
+            centre=centre,
+            scale=scale,
+            fill=float(fill),
+            logarithmic=standardise and bool((kept == kept[0]).all()),
         )
 
 
@@ -293,6 +304,25 @@ def standardisation(values: Numbers, weights: Numbers) -> tuple[float, float]:
     scale = unit * deviation
     # That of the smallest numbers there are is rounded to zero.
     return unit * mean, (scale if deviation > 1e-12 and scale else max(1.0, unit * 1e-12))
+
+
+def scaled_numbers(
+    values: Numbers, centre: Numbers, scale: Numbers, logarithmic: NDArray[np.bool_]
+) -> Numbers:
+    """Return z of numbers without missing ones, shape (rows, columns).
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> [scaled_numbers(np.array([[x]]), 0 * one, one, one > 0).item() for x in (0.5, -1.0, np.e)]
+    [0.5, -1.0, 2.0]
+    """
+    found: Numbers = (values - centre) / scale
+    if logarithmic.any():
+        own = found[:, logarithmic]
+        far = np.maximum(np.abs(own), 1.0)
+        found[:, logarithmic] = np.where(far > 1, np.sign(own) * (1 + np.log(far)), own)
+    return found
 
 
 def _unit(values: Numbers) -> float:

@@ -84,7 +84,8 @@ def table_pooling(
 ) -> RoutedEvidence | None:
     """Return a table's default pooling rule; None for the usual one.
 
-    Tasks of a table are mostly alike, so that heads borrow from each other. They answer alone, but
+    Tasks of a table are mostly alike, so that heads borrow from each other, and rows are often few
+    beside columns, so that the gate's temperature is found from them. Heads answer alone, but
     for tables too wide for random features beside the columns: there, densities of the classes
     stand beside the heads, as they do for features of a backbone.
 
@@ -95,14 +96,14 @@ def table_pooling(
     Examples
     --------
     >>> table_pooling(make_head("linear", 4, 1), 4, 1).settings()
-    {'head_share': 1.0, 'borrow': True}
+    {'head_share': 1.0, 'borrow': True, 'adaptive': True}
     >>> table_pooling(make_head("mlp", 4, 1), 4, 1) is None
     True
     """
     if network.specification["kind"] not in ("linear", DEFAULT_HEAD):
         return None
     wide = reads_only_random(inputs, outputs)
-    rule = RoutedEvidence(head_share=None if wide else 1.0, borrow=True)
+    rule = RoutedEvidence(head_share=None if wide else 1.0, borrow=True, adaptive=True)
     return rule if rule.fits(networks.FlatNetwork(network).columns or inputs) else None
 
 

@@ -25,6 +25,7 @@ from ibcl.tabular.columns import (
     Imputation,
     NumericColumn,
     numbers_of,
+    scaled_numbers,
 )
 from ibcl.tabular.growth import Growth, input_positions
 from ibcl.tabular.reader import ScaledNumbers
@@ -244,7 +245,8 @@ class Schema(BaseModel):
         names = [self.columns[position].name for position in parts.numeric]
         values = numbers_of(frame.iloc[:, parts.numeric], names)
         missing = np.isnan(values)
-        scaled = (np.where(missing, parts.fill, values) - parts.centre) / parts.scale
+        filled = np.where(missing, parts.fill, values)
+        scaled = scaled_numbers(filled, parts.centre, parts.scale, parts.logarithmic)
         self._refuse_huge(scaled, values)
         inputs = np.zeros((len(frame), self.width), dtype=np.float32)
         inputs[:, : len(parts.numeric)] = scaled
@@ -430,6 +432,7 @@ class Schema(BaseModel):
             centre=np.array([column.centre for _, column in numeric]),
             scale=np.array([column.scale for _, column in numeric]),
             fill=np.array([column.fill for _, column in numeric]),
+            logarithmic=np.array([column.logarithmic for _, column in numeric], dtype=bool),
         )
 
     def _positions(self, kind: type[AnyColumn]) -> list[int]:
@@ -512,6 +515,7 @@ class _Parts:
     centre: Numbers
     scale: Numbers
     fill: Numbers
+    logarithmic: NDArray[np.bool_]
 
 
 def _chosen(table: Table, features: Sequence[str] | None) -> list[Any]:
