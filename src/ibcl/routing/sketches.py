@@ -78,14 +78,12 @@ class RowSketch:
         before
             Densities of the task's earlier batches: signs are drawn anew for each batch.
         """
-        rows, waves = torch.cat(found.rows), torch.cat(found.fourier_rows)
         learnt = 0 if before is None else round(float(before.counts.sum()))
-        generator = np.random.RandomState((learnt, len(rows)))
-        number = min(MOST_SUMS, max(1, len(rows) // 4))
-        signs = _signs(generator, number, len(rows))
-        # Where rows are very many, evenly spaced ones stand for them in h.
-        other = signs if len(waves) == len(rows) else _signs(generator, number, len(waves))
-        return cls._rounded(signs @ rows.double(), other @ waves.double())
+        parts = [_ordered(torch.cat(each)) for each in (found.rows, found.fourier_rows)]
+        number = min(MOST_SUMS, max(1, len(parts[0]) // 4))
+        generator = np.random.RandomState((learnt, len(parts[0])))
+        sums, waves = (_signs(generator, number, len(each)) @ each for each in parts)
+        return cls._rounded(sums, waves)
 
     def plus(self, other: RowSketch, first: ClassDensities, second: ClassDensities) -> Self:
         """Return that of both batches, whose densities these are.
@@ -145,7 +143,15 @@ class RowSketch:
             raise ValueError("a sketch holds other tensors than it should") from None
 
 
+def _ordered(rows: Tensor) -> Tensor:
+    """Return rows in an order of their own, so that signs do not hang on how they were given."""
+    direction = np.random.RandomState(0).standard_normal(rows.shape[1])
+    rows = rows.double()
+    return rows[torch.argsort(rows @ torch.from_numpy(direction))]
+
+
 def _signs(generator: np.random.RandomState, sums: int, rows: int) -> Tensor:
     """G: shape (sums, rows)."""
-    drawn = 2.0 * generator.randint(0, 2, size=(sums, rows)) - 1
-    return torch.from_numpy(drawn / sums**0.5)
+    drawn = torch.from_numpy(generator.randint(0, 2, size=(sums, rows), dtype=np.int8))
+    signs: Tensor = (2.0 * drawn.double() - 1) / sums**0.5
+    return signs

@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ibcl.tabular import CategoricalColumn, DateColumn, NumericColumn, Schema
-from ibcl.tabular.columns import scaled_numbers
+from ibcl.tabular import CategoricalColumn, DateColumn, NumericColumn, Schema, scaled_numbers
 
 # Far below what the schema refuses, in a sentence of its own.
 _LARGEST_INPUT = 1e6

@@ -9,7 +9,7 @@ There is one reading of values, whatever they come in (`ibcl.tabular.values`): e
 text is text.
 """
 
-from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn
+from ibcl.tabular.columns import CategoricalColumn, DateColumn, NumericColumn, scaled_numbers
 from ibcl.tabular.csv_files import csv_blocks, read_csv
 from ibcl.tabular.growth import Growth, input_positions
 from ibcl.tabular.head_choice import HeadChoice, choose_head, choose_head_by_size
@@ -63,6 +63,7 @@ __all__ = [
     "readable_by_experts",
     "remembered",
     "sample_weights",
+    "scaled_numbers",
     "scales",
     "table_pooling",
     "target_values",

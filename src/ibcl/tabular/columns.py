@@ -317,7 +317,8 @@ def scaled_numbers(
     >>> [scaled_numbers(np.array([[x]]), 0 * one, one, one > 0).item() for x in (0.5, -1.0, np.e)]
     [0.5, -1.0, 2.0]
     """
-    found: Numbers = (values - centre) / scale
+    found: Numbers = values - centre
+    found /= scale
     if logarithmic.any():
         own = found[:, logarithmic]
         far = np.maximum(np.abs(own), 1.0)

@@ -245,8 +245,9 @@ class Schema(BaseModel):
         names = [self.columns[position].name for position in parts.numeric]
         values = numbers_of(frame.iloc[:, parts.numeric], names)
         missing = np.isnan(values)
-        filled = np.where(missing, parts.fill, values)
-        scaled = scaled_numbers(filled, parts.centre, parts.scale, parts.logarithmic)
+        scaled = scaled_numbers(
+            np.where(missing, parts.fill, values), parts.centre, parts.scale, parts.logarithmic
+        )
         self._refuse_huge(scaled, values)
         inputs = np.zeros((len(frame), self.width), dtype=np.float32)
         inputs[:, : len(parts.numeric)] = scaled
