@@ -29,11 +29,13 @@ from torch import Tensor
 from ibcl.gaussians import (
     BlockDiagonalGaussian,
     DenseGaussian,
+    DenseNatural,
     DiagonalGaussian,
     Distribution,
     Gaussian,
     IndependentGaussian,
     LowRankGaussian,
+    NaturalParameters,
     low_rank_blocks,
 )
 from ibcl.knowledge import KnowledgeBase, Part, Parts, register_part
@@ -82,6 +84,8 @@ _LARGEST_FACTORS = 2**22
 _SMALLEST_RANK = 8
 # Full covariances of so few parameters are kept as they are: there is little to gain.
 _SMALL_POSTERIOR = 512
+# Of a parameter's precision, what directions that were left out amount to, where there are any.
+_LEFT = 1e-6
 # The rule that gives back a task's posterior at its vertex.
 _VERTEX = WassersteinPooling()
 
@@ -267,15 +271,14 @@ class RoutedEvidence(PoolingRule):
         evidence = (posterior.natural_parameters() - before).dense()
         # In units of the posterior's own precision, so that features of any size count alike.
         unit = posterior.precision.diagonal().sqrt()
-        few = None
-        if self.memory == COMPACT and posterior.dimension <= _SMALL_POSTERIOR:
-            found = evidence.few_directions(unit=unit)
-            few = None if found is None else (before + found).around(posterior.mean)
-            few = few if few is not None and few.nbytes < posterior.nbytes / 2 else None
-            if not self._heads_alone or posterior.dimension <= _SMALL_ALONE:
-                return few
+        whole = self.memory == COMPACT and posterior.dimension <= _SMALL_POSTERIOR
+        if whole and not (self._heads_alone and posterior.dimension > _SMALL_ALONE):
+            return _all_directions(posterior, before, evidence, unit)
         projected = evidence.low_rank(self._posterior_rank(posterior), unit=unit)
         kept = (before + projected).around(posterior.mean.float())
+        # What has more directions than those kept takes more bytes than they do.
+        left = bool((projected.diagonal > _LEFT * unit.square()).any())
+        few = _all_directions(posterior, before, evidence, unit) if whole and not left else None
         if not isinstance(kept, LowRankGaussian):
             return few
         small = LowRankGaussian(kept.mean, kept.diagonal.float(), kept.factor.float())
@@ -374,6 +377,15 @@ class RoutedEvidence(PoolingRule):
                 sketches[task] = sketch
         known = sketches if self.adaptive and len(sketches) == len(records) else None
         return density_gate(records, settings, network.known_columns, shared, known)
+
+
+def _all_directions(
+    posterior: DenseGaussian, before: NaturalParameters, evidence: DenseNatural, unit: Tensor
+) -> Gaussian | None:
+    """Return a full covariance as all its evidence's directions, where they take half the bytes."""
+    found = evidence.few_directions(unit=unit)
+    few = None if found is None else (before + found).around(posterior.mean)
+    return few if few is not None and few.nbytes < posterior.nbytes / 2 else None
 
 
 def _own_means(knowledge: KnowledgeBase, shares: Tensor) -> Tensor:

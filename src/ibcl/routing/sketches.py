@@ -79,10 +79,10 @@ class RowSketch:
             Densities of the task's earlier batches: signs are drawn anew for each batch.
         """
         learnt = 0 if before is None else round(float(before.counts.sum()))
-        parts = [_ordered(torch.cat(each)) for each in (found.rows, found.fourier_rows)]
-        number = min(MOST_SUMS, max(1, len(parts[0]) // 4))
-        generator = np.random.RandomState((learnt, len(parts[0])))
-        sums, waves = (_signs(generator, number, len(each)) @ each for each in parts)
+        rows = [torch.cat(each).double() for each in (found.rows, found.fourier_rows)]
+        number = min(MOST_SUMS, max(1, len(rows[0]) // 4))
+        generator = np.random.RandomState((learnt, len(rows[0])))
+        sums, waves = (_signs_of(generator, number, each) @ each for each in rows)
         return cls._rounded(sums, waves)
 
     def plus(self, other: RowSketch, first: ClassDensities, second: ClassDensities) -> Self:
@@ -143,11 +143,11 @@ class RowSketch:
             raise ValueError("a sketch holds other tensors than it should") from None
 
 
-def _ordered(rows: Tensor) -> Tensor:
-    """Return rows in an order of their own, so that signs do not hang on how they were given."""
+def _signs_of(generator: np.random.RandomState, sums: int, rows: Tensor) -> Tensor:
+    """G for these rows, which does not hang on the order in which they were given."""
     direction = np.random.RandomState(0).standard_normal(rows.shape[1])
-    rows = rows.double()
-    return rows[torch.argsort(rows @ torch.from_numpy(direction))]
+    ranks = torch.argsort(torch.argsort(rows @ torch.from_numpy(direction)))
+    return _signs(generator, sums, len(rows))[:, ranks]
 
 
 def _signs(generator: np.random.RandomState, sums: int, rows: int) -> Tensor:
