@@ -49,6 +49,14 @@ ADAPTERS = ROOT / "docs" / "results" / "adapters"
 PAGES = (ROOT / "README.md", RESULTS / "README.md", ADAPTERS / "README.md")
 PLACE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+ADAPTED = {
+    "cifar100-similar": "CIFAR-100, similar pairs, all rows",
+    "cifar100-similar-400-rows": "the first five of these, 400 rows per task",
+    "tinyimagenet-similar-400-rows": "Tiny ImageNet, similar pairs, 400 rows per task",
+    "cifar100-400-rows": "CIFAR-100, plain pairs, 400 rows per task",
+    "20news-160-rows": "20 Newsgroups, 160 rows per task",
+}
+"""Files of lines, in the order of the page."""
 OURS, ORACLE = "routed", "oracle"
 SHORT = (OURS, "ibcl", "class_gaussians", "class_rehearsal", "oracle", "routed_oracle")
 """Rows of the README."""
@@ -359,6 +367,12 @@ def _adapters(file: Path) -> str:
     return adapters_table.table(adapters_table.read(file))
 
 
+def adapters() -> str:
+    """What is routed, merges and retraining, on all benchmarks."""
+    parts = {label: ADAPTERS / f"{stem}.jsonl" for stem, label in ADAPTED.items()}
+    return adapters_table.overview({k: adapters_table.read(file) for k, file in parts.items()})
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "claims": claims,
     "accuracy": accuracy,
@@ -382,6 +396,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"study-{name}": partial(_study, name) for name in STUDY_NAMES},
     "tables-sentence": lambda: tables_page.sentence(_table_results()),
     "tables-scores": lambda: markdown(tables_page.scores(_table_results())),
+    "adapters": adapters,
     **{
         f"adapters-{file.stem}": partial(_adapters, file)
         for file in sorted(ADAPTERS.glob("*.jsonl"))

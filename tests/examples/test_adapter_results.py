@@ -38,3 +38,23 @@ def test_the_page_says_what_the_lines_say(file):
 
 def test_there_is_something_to_compare():
     assert FILES
+
+
+def test_the_overview_says_what_the_lines_say():
+    """By hand: means over seeds, and retraining beside what is routed in the same seeds."""
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    (inside,) = re.findall(r"<!-- table adapters -->\n(.*?)\n<!-- end -->", page, re.S)
+    _, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in inside.split("\n")
+    ]
+    assert len(rows) == len(FILES)
+    known = []
+    for file in FILES:
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        own = [line for line in lines if line["title"] == "routed adapters"]
+        dear = {x["seed"]: x for x in lines if x["title"] == "LoRA on all data per preference"}
+        beside = [line["accuracy_few"] for line in own if line["seed"] in dear]
+        few = [line["accuracy_few"] for line in dear.values()]
+        numbers = [[line["accuracy"] for line in own], beside, few]
+        known.append(["–" if not each else f"{np.mean(each):.1f}" for each in numbers])
+    assert sorted([row[1], row[5], row[6]] for row in rows) == sorted(known)

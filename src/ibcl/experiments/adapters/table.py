@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ibcl.experiments.adapters.merges import MERGES
 
 Line = dict[str, Any]
 _HEADINGS = (
@@ -23,6 +25,8 @@ _HEADINGS = (
     "chosen on held-out rows",
 )
 _ABSENT = "–"
+_ROUTED, _HEADS = "routed adapters", "routed heads, inner depths"
+_RETRAINED = "LoRA on all data per preference"
 
 
 def read(file: Path) -> list[Line]:
@@ -69,6 +73,54 @@ def table(lines: Sequence[Line]) -> str:
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+def overview(parts: Mapping[str, Sequence[Line]]) -> str:
+    """Return a table of what is routed, the merges and retraining, one line per part.
+
+    Retraining answered the first few preferences of some seeds, and stands beside what is routed
+    there.
+
+    Examples
+    --------
+    >>> line = {"title": "soup", "seed": 0, "accuracy": 90.0, "accuracy_few": 91.0}
+    >>> print(overview({"digits": [line]}).splitlines()[-1])
+    | digits | – | – | soup 90.0 | – | – | – |
+    """
+    headings = (
+        "",
+        _ROUTED,
+        "heads alone",
+        "best merge",
+        "other merges",
+        f"first few: {_ROUTED}",
+        f"first few: {_RETRAINED}",
+    )
+    rows = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
+    for name, lines in parts.items():
+        merged = {title: _of(lines, title, "accuracy") for title in ("soup", *MERGES)}
+        known = sorted((value, title) for title, value in merged.items() if value is not None)
+        few = [line for line in lines if line["title"] == _RETRAINED]
+        seeds = {line["seed"] for line in few}
+        beside = [line for line in lines if line["seed"] in seeds]
+        others = [f"{value:.1f}" for value, _ in known[:-1]]
+        shown = (
+            _of(lines, _ROUTED, "accuracy"),
+            _of(lines, _HEADS, "accuracy"),
+            f"{known[-1][1]} {known[-1][0]:.1f}" if known else None,
+            "–".join(dict.fromkeys((others[0], others[-1]))) if others else None,
+            _of(beside, _ROUTED, "accuracy_few"),
+            _of(few, _RETRAINED, "accuracy_few"),
+        )
+        cells = (f"{each:.1f}" if isinstance(each, float) else each or _ABSENT for each in shown)
+        rows.append("| " + " | ".join((name, *cells)) + " |")
+    return "\n".join(rows)
+
+
+def _of(lines: Sequence[Line], title: str, name: str) -> float | None:
+    """A contender's mean over seeds."""
+    values = [line[name] for line in lines if line["title"] == title]
+    return float(np.mean(values)) if values else None
 
 
 def _mean(lines: Sequence[Line], name: str, digits: int, unit: float = 1) -> str:
