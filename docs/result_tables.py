@@ -54,6 +54,7 @@ ADAPTED = {
     "cifar100-similar-400-rows": "the first five of these, 400 rows per task",
     "tinyimagenet-similar-400-rows": "Tiny ImageNet, similar pairs, 400 rows per task",
     "cifar100-400-rows": "CIFAR-100, plain pairs, 400 rows per task",
+    "20news-400-rows": "20 Newsgroups, 400 rows per task",
     "20news-160-rows": "20 Newsgroups, 160 rows per task",
 }
 """Files of lines, in the order of the page."""
