@@ -161,19 +161,18 @@ def short() -> str:
 
 
 def _values(found: pd.DataFrame) -> str:
-    """Accuracies with intervals over seeds; those from before answers were kept have a dagger."""
+    """Accuracies with intervals over seeds."""
     rows: dict[tuple[int, int, str], dict[str, str]] = {}
     mine = found[(found["selection"] == "mean")]
     shown = mine[(mine["label"] == "") | (mine["method"] == OURS)]
     for row in shown.to_dict("records"):
         metric = f"average_{row['metric']}"
-        text = percent(row[metric], row[f"{metric}_95"])
         column = column_title(row["benchmark"], row["preferences"])
         who = (place(row["method"]), row["memory"], row["label"])
         name = title(row["method"], row["memory"]) + (f", {row['label']}" if row["label"] else "")
         name = f"*{name}*" if keeps_all_data(row["method"]) else name
         cells = rows.setdefault(who, {"method": name})
-        cells[column] = text + (" †" if math.isnan(row["average_low"]) else "")
+        cells[column] = percent(row[metric], row[f"{metric}_95"])
     return markdown(pd.DataFrame([rows[who] for who in sorted(rows)]).fillna("–"))
 
 
