@@ -209,10 +209,10 @@ def worth(disagree: bool) -> str:
     return markdown(difference_table(_ordered(pd.DataFrame(rows, columns=columns))))
 
 
-def disagreeing(families: tuple[str, ...]) -> str:
-    """Benchmarks whose tasks disagree: accuracy, own and uniform preference."""
+def disagreeing() -> str:
+    """Benchmarks whose tasks disagree, near-vertex preferences: own and uniform."""
     known = replicates()
-    known = known[~known["benchmark"].isin(MAIN) & known["preferences"].isin(families)]
+    known = known[~known["benchmark"].isin(MAIN) & (known["preferences"] == "vertices")]
     rows: dict[tuple[int, str, str], dict[str, str]] = {}
     for _, row in known.iterrows():
         who = (place(row["method"]), title(row["method"], row["memory"]), row["label"])
@@ -380,8 +380,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "from-ours": from_ours,
     "worth": partial(worth, disagree=False),
     "worth-disagreeing": partial(worth, disagree=True),
-    "disagreeing": partial(disagreeing, ("vertices",)),
-    "disagreeing-less": partial(disagreeing, ("sparse", "uniform")),
+    "disagreeing": disagreeing,
     "calibration": _measure("calibration_error"),
     "log-loss": _measure("log_loss"),
     "classes": _measure("class_accuracy"),
