@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from ibcl.routing.records import CentredClasses, ClassDensities
 from ibcl.routing.scatters import gram
+from ibcl.routing.stored_tensors import StoredTensors
 
 
 @dataclass(frozen=True, eq=False)
-class SharedScatters:
+class SharedScatters(StoredTensors):
     """Scatters within classes of all tasks together.
 
     Parameters
@@ -47,6 +46,10 @@ class SharedScatters:
     fourier_within: Tensor
 
     kind: ClassVar[str] = "shared_scatters"
+    refused: ClassVar[tuple[str, str]] = (
+        "shared scatters are not a safetensors file",
+        "shared scatters hold other tensors than they should",
+    )
 
     def __post_init__(self) -> None:
         if self.count.shape != () or self.count.dtype != torch.float64 or not self.count > 0:
@@ -69,26 +72,13 @@ class SharedScatters:
         )
 
     def moved(self, first: ClassDensities, second: ClassDensities) -> Self:
-        """Return a batch's scatters as they are added where an earlier batch has the same classes.
-
-        Around the mean of both batches, a class's scatter grows by
-        n₁n₂/(n₁ + n₂) (μ₁ − μ₂)(μ₁ − μ₂)ᵀ.
-        """
-        ours, theirs = common_classes(first.classes, second.classes)
-        shares = first.counts[ours] * second.counts[theirs]
-        roots = (shares / (first.counts[ours] + second.counts[theirs])).sqrt()[:, None]
-        apart = roots * (first.means[ours].double() - second.means[theirs].double())
-        waves = roots * (first.fourier_means[ours].double() - second.fourier_means[theirs].double())
+        """Return a batch's scatters as added to an earlier batch of the same classes."""
+        apart, waves = between_batches(first, second)
         return type(self)(
             self.count,
             self.within + _triangle(apart.T @ apart),
             self.fourier_within + _triangle(waves.T @ waves),
         )
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes its tensors take."""
-        return sum(tensor.nbytes for tensor in self.tensors().values())
 
     def covariances(self) -> tuple[Tensor, Tensor]:
         """S̄ of φ̂ and of h in float64."""
@@ -107,28 +97,6 @@ class SharedScatters:
         if any(tensor.shape != theirs[name].shape for name, tensor in ours.items()):
             raise ValueError("Scatters of different features cannot be added.")
         return type(self)(**{name: ours[name] + sign * theirs[name] for name in ours})
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return everything it holds, by name."""
-        return {
-            "count": self.count,
-            "within": self.within,
-            "fourier_within": self.fourier_within,
-        }
-
-    def encode(self) -> bytes:
-        """Return it as a safetensors file."""
-        return save(self.tensors())
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Return what `encode` wrote."""
-        try:
-            return cls(**{name: tensor.clone() for name, tensor in load(data).items()})
-        except SafetensorError:
-            raise ValueError("shared scatters are not a safetensors file") from None
-        except TypeError:
-            raise ValueError("shared scatters hold other tensors than they should") from None
 
 
 def _size(numbers: int) -> int:
@@ -149,7 +117,16 @@ def _square(triangle: Tensor) -> Tensor:
     return matrix + matrix.triu(1).T
 
 
-def common_classes(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the numbers that both of these ascending ones have are in each."""
-    both = first[torch.isin(first, second)]
-    return torch.searchsorted(first, both), torch.searchsorted(second, both)
+def between_batches(first: ClassDensities, second: ClassDensities) -> tuple[Tensor, Tensor]:
+    """Return rows B of φ̂ and of h, one for each class of both batches, whose BᵀB is between them.
+
+    Around the mean of both, a class's scatter grows by n₁n₂/(n₁ + n₂) (μ₁ − μ₂)(μ₁ − μ₂)ᵀ.
+    """
+    both = first.classes[torch.isin(first.classes, second.classes)]
+    ours, theirs = (torch.searchsorted(batch.classes, both) for batch in (first, second))
+    shares = first.counts[ours] * second.counts[theirs]
+    roots = (shares / (first.counts[ours] + second.counts[theirs])).sqrt()[:, None]
+    return (
+        roots * (first.means[ours].double() - second.means[theirs].double()),
+        roots * (first.fourier_means[ours].double() - second.fourier_means[theirs].double()),
+    )

@@ -16,12 +16,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from ibcl.routing.records import CentredClasses, ClassDensities
-from ibcl.routing.shared import common_classes
+from ibcl.routing.shared import between_batches
+from ibcl.routing.stored_tensors import StoredTensors
 
 MOST_SUMS = 16
 """m, at most: a task's rows count by m and by the number of tasks, and together they are many."""
@@ -29,7 +28,7 @@ _LEVELS = 127
 
 
 @dataclass(frozen=True, eq=False)
-class RowSketch:
+class RowSketch(StoredTensors):
     """Random sums of one task's centred rows on both maps.
 
     Parameters
@@ -57,6 +56,10 @@ class RowSketch:
     scales: Tensor
 
     kind: ClassVar[str] = "row_sketch"
+    refused: ClassVar[tuple[str, str]] = (
+        "a sketch is not a safetensors file",
+        "a sketch holds other tensors than it should",
+    )
 
     def __post_init__(self) -> None:
         number = self.sums.shape[0] if self.sums.ndim == 2 else 0
@@ -86,18 +89,11 @@ class RowSketch:
         return cls._rounded(sums, waves)
 
     def plus(self, other: RowSketch, first: ClassDensities, second: ClassDensities) -> Self:
-        """Return that of both batches, whose densities these are.
-
-        Around the mean of both, a class's scatter grows by n₁n₂/(n₁ + n₂) (μ₁ − μ₂)(μ₁ − μ₂)ᵀ.
-        """
-        ours, theirs = common_classes(first.classes, second.classes)
-        one, two = first.counts[ours], second.counts[theirs]
-        roots = (one * two / (one + two)).sqrt()[:, None]
+        """Return that of both batches, whose densities these are."""
+        apart, waves = between_batches(first, second)
         counts = [round(float(each.counts.sum())) for each in (first, second)]
         number = max(len(self.sums), len(other.sums))
-        signs = _signs(np.random.RandomState((*counts, 1)), number, len(roots))
-        apart = roots * (first.means[ours].double() - second.means[theirs].double())
-        waves = roots * (first.fourier_means[ours].double() - second.fourier_means[theirs].double())
+        signs = _signs(np.random.RandomState((*counts, 1)), number, len(apart))
         sums = signs @ apart, signs @ waves
         for part in (self, other):
             for total, own in zip(sums, part.spread(), strict=True):
@@ -118,29 +114,6 @@ class RowSketch:
         """Y of φ̂ and of h in float64."""
         sizes = self.scales.double()[:, :, None]
         return self.sums.double() * sizes[0], self.fourier_sums.double() * sizes[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes its tensors take."""
-        return sum(tensor.nbytes for tensor in self.tensors().values())
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return everything it holds, by name."""
-        return {"sums": self.sums, "fourier_sums": self.fourier_sums, "scales": self.scales}
-
-    def encode(self) -> bytes:
-        """Return it as a safetensors file."""
-        return save(self.tensors())
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Return what `encode` wrote."""
-        try:
-            return cls(**{name: tensor.clone() for name, tensor in load(data).items()})
-        except SafetensorError:
-            raise ValueError("a sketch is not a safetensors file") from None
-        except TypeError:
-            raise ValueError("a sketch holds other tensors than it should") from None
 
 
 def _signs_of(generator: np.random.RandomState, sums: int, rows: Tensor) -> Tensor:
